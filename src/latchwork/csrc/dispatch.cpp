@@ -1,0 +1,61 @@
+// The library's entry points: pick the widest instruction set that was compiled and that this processor has.
+#include <cstdlib>
+#include <cstring>
+
+#include "problem.h"
+
+#if defined(__x86_64__)
+#define ISAS(EACH) EACH(avx512) EACH(avx2) EACH(baseline)
+#else
+#define ISAS(EACH) EACH(baseline)  // on ARM the baseline has NEON
+#endif
+
+#define DECLARE(isa)                                     \
+    extern "C" int latchwork_forward_##isa(const Problem*);  \
+    extern "C" int latchwork_backward_##isa(const Problem*); \
+    extern "C" int latchwork_compose_##isa(const Problem*);
+ISAS(DECLARE)
+
+namespace {
+
+struct Isa {
+    const char* name;
+    Kernel forward, backward, compose;
+};
+#define ROW(isa) {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa},
+const Isa isas[] = {ISAS(ROW)};
+
+bool runs_here(const char* name) {
+#if defined(__x86_64__)
+    if (!std::strcmp(name, "avx512"))
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (!std::strcmp(name, "avx2"))
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#endif
+    return !std::strcmp(name, "baseline");
+}
+
+const Isa& choose() {
+    const char* wanted = std::getenv("LATCHWORK_ISA");  // for tests and measurements
+    for (const Isa& isa : isas)
+        if (wanted && !std::strcmp(wanted, isa.name) && runs_here(isa.name)) return isa;
+    for (const Isa& isa : isas)
+        if (runs_here(isa.name)) return isa;
+    std::abort();  // the baseline runs everywhere
+}
+
+const Isa& chosen() {
+    static const Isa& isa = choose();
+    return isa;
+}
+
+}  // namespace
+
+extern "C" {
+__attribute__((visibility("default"))) int latchwork_forward(const Problem* p) { return chosen().forward(p); }
+__attribute__((visibility("default"))) int latchwork_backward(const Problem* p) { return chosen().backward(p); }
+__attribute__((visibility("default"))) int latchwork_compose(const Problem* p) { return chosen().compose(p); }
+__attribute__((visibility("default"))) const char* latchwork_isa() { return chosen().name; }
+__attribute__((visibility("default"))) int64_t latchwork_problem_size() { return sizeof(Problem); }
+}

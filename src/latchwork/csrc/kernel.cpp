@@ -1,0 +1,53 @@
+// All kernels for one instruction set. Compiled once for each, with LATCHWORK_ISA naming it.
+#include "degree_n.h"
+#include "degree_one.h"
+#include "drive.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+namespace LATCHWORK_ISA {
+
+enum class Task { FORWARD, BACKWARD, COMPOSE };
+
+template <class Strip>
+int run(const Problem& p, int64_t lanes, Task task) {
+    Drive<Strip> drive{p, make_plan(p, lanes)};
+    switch (task) {
+        case Task::FORWARD: drive.forward(); break;
+        case Task::BACKWARD: drive.backward(); break;
+        case Task::COMPOSE: drive.compose(); break;
+    }
+    return 0;
+}
+
+template <class S>
+int run_degree(const Problem& p, Task task) {
+    return p.degree ? run<StripN<S>>(p, StripN<S>::W, task) : run<StripOne<S>>(p, 0, task);
+}
+
+int run_dtype(const Problem& p, Task task) {
+    switch (p.dtype) {
+        case FLOAT32: return run_degree<float>(p, task);
+        case FLOAT64: return run_degree<double>(p, task);
+        case BFLOAT16: return run_degree<bfloat16>(p, task);
+#ifdef __FLT16_MANT_DIG__
+        case FLOAT16: return run_degree<float16>(p, task);
+#endif
+        default: return 1;  // this compiler has no such type
+    }
+}
+
+}  // namespace LATCHWORK_ISA
+
+extern "C" {
+int JOIN(latchwork_forward_, LATCHWORK_ISA)(const Problem* p) {
+    return LATCHWORK_ISA::run_dtype(*p, LATCHWORK_ISA::Task::FORWARD);
+}
+int JOIN(latchwork_backward_, LATCHWORK_ISA)(const Problem* p) {
+    return LATCHWORK_ISA::run_dtype(*p, LATCHWORK_ISA::Task::BACKWARD);
+}
+int JOIN(latchwork_compose_, LATCHWORK_ISA)(const Problem* p) {
+    return LATCHWORK_ISA::run_dtype(*p, LATCHWORK_ISA::Task::COMPOSE);
+}
+}

@@ -1,0 +1,28 @@
+// The one structure that crosses from Python to C++, and the functions that take it.
+// ops/cpu.py mirrors it field by field.
+#pragma once
+#include <cstdint>
+
+// A tensor (batch, time, ...) whose inner dimensions are contiguous. Strides are in elements.
+struct Rows {
+    void* data;
+    int64_t batch, time;
+};
+
+enum Dtype : int64_t { FLOAT32 = 0, FLOAT64 = 1, BFLOAT16 = 2, FLOAT16 = 3 };
+
+struct Problem {
+    int64_t dtype;
+    int64_t batch, time;
+    int64_t width;   // D for degree one, U units for degree n
+    int64_t degree;  // 0: elementwise, r is (B, T, D). n >= 1: r is (B, T, U, n, n)
+    int64_t threads;
+    int64_t chunk;  // steps per chunk of T; 0: choose; >= time: one chunk
+    Rows r, s, x;   // x: the states, written by forward and read by backward
+    Rows state, x0;
+    Rows reset;  // bool; data is null where nothing is reset, and then x0 is not read
+    Rows grad, grad_r, grad_s, grad_state, grad_x0;
+    Rows whole_r, whole_s;  // written by compose: (B, D), (B, D) or (B, U, n, n), (B, U, n)
+};
+
+using Kernel = int (*)(const Problem*);

@@ -1,0 +1,5 @@
+"""The MinMax recurrence and its algebra."""
+
+from latchwork.ops.scan import minmax_scan, minmax_step
+
+__all__ = ["minmax_scan", "minmax_step"]

@@ -1,0 +1,74 @@
+"""The mathematics: steps x -> (r (x) x) (+) s, and how they compose.
+
+A step is a pair (r, s). Degree one: r and s share one shape (..., D) and act elementwise, x -> max(min(r, x), s).
+Degree n: r is (..., N, N), s is (..., N), and r (x) x is the max-min matrix product. The number of dimensions tells
+which. Minimum and maximum select and never round, so every law below holds bit for bit; a NaN spreads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Step = tuple[Tensor, Tensor]  # (r, s)
+
+
+def oplus(a: Tensor, b: Tensor) -> Tensor:
+    """a (+) b, the elementwise maximum."""
+    return torch.maximum(a, b)
+
+
+def odot(a: Tensor, b: Tensor) -> Tensor:
+    """a (.) b, the elementwise minimum."""
+    return torch.minimum(a, b)
+
+
+def otimes(a: Tensor, b: Tensor) -> Tensor:
+    """a (x) b, the max-min matrix product: (..., I, K) and (..., K, J) to (..., I, J).
+
+    >>> otimes(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[5.0], [-5.0]]))
+    tensor([[0.],
+            [1.]])
+    """
+    return odot(a.unsqueeze(-1), b.unsqueeze(-3)).amax(-2)
+
+
+def apply(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
+    """One step from the state x. At a tie the gradient is shared evenly among the arguments that attain the value."""
+    if r.dim() == s.dim():
+        return oplus(odot(r, x), s)
+    candidates = torch.cat([odot(r, x.unsqueeze(-2)), s.unsqueeze(-1)], dim=-1)  # (..., N, N + 1): n minima and s
+    return candidates.amax(-1)
+
+
+def compose(first: Step, then: Step) -> Step:
+    """The one step that does `first` and afterwards `then`; associative."""
+    (r1, s1), (r2, s2) = first, then
+    if r1.dim() == s1.dim():
+        return odot(r2, r1), oplus(odot(r2, s1), s2)
+    return otimes(r2, r1), apply(r2, s2, s1)
+
+
+def identity(r: Tensor, s: Tensor, low: float = -torch.inf, high: float = torch.inf) -> Step:
+    """The step, in the shapes of r and s, that changes no state with values in [low, high].
+
+    >>> identity(torch.zeros(2, 2), torch.zeros(2), low=0, high=1)
+    (tensor([[1., 0.],
+            [0., 1.]]), tensor([0., 0.]))
+    """
+    if r.dim() == s.dim():
+        return torch.full_like(r, high), torch.full_like(s, low)
+    same = torch.full_like(r, low)
+    same.diagonal(dim1=-2, dim2=-1).fill_(high)
+    return same, torch.full_like(s, low)
+
+
+def collapse(r: Tensor, s: Tensor) -> Step:
+    """All T steps of r (B, T, ...) and s (B, T, ...) as one step, in log2 T rounds of `compose`."""
+    if r.shape[1] == 0:
+        return identity(r.sum(1), s.sum(1))
+    while (steps := r.shape[1]) > 1:
+        paired = steps // 2 * 2
+        r2, s2 = compose((r[:, 0:paired:2], s[:, 0:paired:2]), (r[:, 1:paired:2], s[:, 1:paired:2]))
+        r, s = torch.cat([r2, r[:, paired:]], 1), torch.cat([s2, s[:, paired:]], 1)
+    return r[:, 0], s[:, 0]

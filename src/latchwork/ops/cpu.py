@@ -1,0 +1,185 @@
+"""The C++ kernel: loads the shared library that the package's build left beside this package, and calls it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from latchwork.ops.parallel import Gradients
+
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+class Rows(ctypes.Structure):
+    """A tensor (B, T, ...) with contiguous inner dimensions; strides in elements. See csrc/problem.h."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("batch", ctypes.c_int64), ("time", ctypes.c_int64))
+
+
+class Problem(ctypes.Structure):
+    """What the kernel is called with, field by field as in csrc/problem.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("dtype", "batch", "time", "width", "degree", "threads", "chunk")),
+        *((name, Rows) for name in ("r", "s", "x", "state", "x0", "reset")),
+        *((name, Rows) for name in ("grad", "grad_r", "grad_s", "grad_state", "grad_x0", "whole_r", "whole_s")),
+    )
+
+
+@functools.cache
+def load() -> ctypes.CDLL | str:
+    """The library, or why there is none. It is loaded after torch, whose OpenMP threads it then shares."""
+    found = importlib.util.find_spec("latchwork._kernel")
+    if found is None or found.origin is None:
+        return "the package was installed without its C++ kernel; install it again where there is a C++ compiler"
+    try:
+        library = ctypes.CDLL(os.fspath(Path(found.origin)))
+    except OSError as error:
+        return f"the C++ kernel does not load: {error}"
+    library.latchwork_isa.restype = ctypes.c_char_p
+    library.latchwork_problem_size.restype = ctypes.c_int64
+    if library.latchwork_problem_size() != ctypes.sizeof(Problem):
+        return "the C++ kernel is of another version of latchwork; install the package again"
+    return library
+
+
+def unfit(r: Tensor) -> str | None:
+    """Why the kernel cannot take r, or None."""
+    if r.device.type != "cpu":
+        return f"r is on {r.device}, not on the CPU"
+    library = load()
+    return library if isinstance(library, str) else None
+
+
+def isa() -> str:
+    """The instruction set that the kernel runs with: "avx512", "avx2" or "baseline"."""
+    name: bytes = _library().latchwork_isa()
+    return name.decode()
+
+
+def _library() -> ctypes.CDLL:
+    library = load()
+    if isinstance(library, str):
+        raise RuntimeError(library)
+    return library
+
+
+def _inner_contiguous(a: Tensor, inner: int) -> Tensor:
+    """`a` itself if its last `inner` dimensions are contiguous, whatever the strides before them; else a copy."""
+    expected = 1
+    for size, stride in zip(reversed(a.shape[-inner:]), reversed(a.stride()[-inner:]), strict=True):
+        if size != 1 and stride != expected:
+            return a.contiguous()
+        expected *= size
+    return a
+
+
+def _rows(a: Tensor | None, *, time: bool = True) -> Rows:
+    if a is None:
+        return Rows(None, 0, 0)
+    return Rows(a.data_ptr(), a.stride(0), a.stride(1) if time else 0)
+
+
+def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
+    degree = 0 if r.dim() == s.dim() else s.shape[-1]
+    batch, time, width = s.shape[:3]
+    return Problem(
+        dtype=DTYPES[s.dtype],
+        batch=batch,
+        time=time,
+        width=width,
+        degree=degree,
+        threads=torch.get_num_threads(),
+        chunk=chunk,
+        r=_rows(r),
+        s=_rows(s),
+    )
+
+
+def _call(name: str, problem: Problem) -> None:
+    if getattr(_library(), name)(ctypes.byref(problem)):
+        raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
+
+
+def _prepare(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    return _inner_contiguous(r, r.dim() - 2), _inner_contiguous(s, s.dim() - 2)
+
+
+def _prepare_start(*starts: Tensor | None) -> list[Tensor | None]:
+    return [None if a is None else _inner_contiguous(a, a.dim() - 1) for a in starts]
+
+
+def forward(
+    r: Tensor,
+    s: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    *,
+    chunk: int = 0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Every state; shapes as in `reference_scan`. chunk: steps that run in parallel to others, 0 to choose."""
+    x = torch.empty_like(s, memory_format=torch.contiguous_format) if out is None else out
+    if x.numel() == 0:
+        return x
+    r, s = _prepare(r, s)
+    state_, x0_ = _prepare_start(state, x0)
+    problem = _problem(r, s, chunk)
+    problem.x, problem.reset = _rows(x), _rows(reset)
+    problem.state, problem.x0 = _rows(state_, time=False), _rows(x0_, time=False)
+    _call("latchwork_forward", problem)
+    return x
+
+
+def backward(
+    grad: Tensor,
+    r: Tensor,
+    s: Tensor,
+    x: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    *,
+    chunk: int = 0,
+    out: tuple[Tensor, Tensor] | None = None,
+) -> Gradients:
+    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
+    contiguous = torch.contiguous_format
+    grad_r = torch.empty_like(r, memory_format=contiguous) if out is None else out[0]
+    grad_s = torch.empty_like(s, memory_format=contiguous) if out is None else out[1]
+    grad_state = torch.zeros_like(state, memory_format=contiguous)
+    grad_x0 = None if reset is None else torch.zeros_like(state, memory_format=contiguous)
+    if s.numel() == 0:
+        return grad_r, grad_s, grad_state, grad_x0
+    r, s = _prepare(r, s)
+    grad, x = _prepare(grad, x)
+    state_, x0_ = _prepare_start(state, x0)
+    problem = _problem(r, s, chunk)
+    problem.x, problem.reset, problem.grad = _rows(x), _rows(reset), _rows(grad)
+    problem.state, problem.x0 = _rows(state_, time=False), _rows(x0_, time=False)
+    problem.grad_r, problem.grad_s = _rows(grad_r), _rows(grad_s)
+    problem.grad_state, problem.grad_x0 = _rows(grad_state, time=False), _rows(grad_x0, time=False)
+    _call("latchwork_backward", problem)
+    return grad_r, grad_s, grad_state, grad_x0
+
+
+def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> tuple[Tensor, Tensor]:
+    """All T steps as one: what `algebra.collapse` returns, or another pair that maps every state alike."""
+    whole_r = r.new_empty(r.shape[:1] + r.shape[2:])
+    whole_s = s.new_empty(s.shape[:1] + s.shape[2:])
+    if whole_s.numel() == 0:
+        return whole_r, whole_s
+    r, s = _prepare(r, s)
+    (x0_,) = _prepare_start(x0)
+    problem = _problem(r, s, 0)
+    problem.reset, problem.x0 = _rows(reset), _rows(x0_, time=False)
+    problem.whole_r, problem.whole_s = _rows(whole_r, time=False), _rows(whole_s, time=False)
+    _call("latchwork_compose", problem)
+    return whole_r, whole_s

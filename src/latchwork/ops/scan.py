@@ -1,0 +1,212 @@
+"""minmax_scan and minmax_step: check the arguments, choose a backend, define the gradient once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from latchwork.ops import cpu, gpu, parallel
+from latchwork.ops.algebra import apply
+from latchwork.ops.reference import reference_scan
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to run the recurrence. Shapes are those of `reference_scan`; `unfit` says why it cannot take r, or None."""
+
+    forward: Callable[..., Tensor]
+    backward: Callable[..., parallel.Gradients]
+    unfit: Callable[[Tensor], str | None]
+
+
+BACKENDS = {  # in order of preference; the last takes anything
+    "triton": Backend(gpu.forward, gpu.backward, gpu.unfit),
+    "cpu": Backend(cpu.forward, cpu.backward, cpu.unfit),
+    "torch": Backend(parallel.forward, parallel.backward, lambda r: None),
+}
+
+
+def minmax_scan(
+    r: Tensor,
+    s: Tensor,
+    x0: Tensor,
+    *,
+    reset: Tensor | None = None,
+    state: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Run x_t = max(min(r_t, x_{t-1}), s_t) from x0 and return every state.
+
+    Degree one: r and s (B, T, D), x0 (B, D) or (D,); returns x (B, T, D).
+    Degree n: r (B, T, U, N, N), s (B, T, U, N), x0 (B, U, N) or (U, N); returns x (B, T, U, N), with
+    x_t[i] = max(s_t[i], max_k min(r_t[i, k], x_{t-1}[k])).
+
+    reset: (B, T) bool. Where true, the state before that step is x0 again, so that sequences packed into one row do not
+    see each other: no value, no NaN and no gradient crosses.
+    state: like x0, the state to start from when it is not x0, as in the second chunk of a stream whose resets return
+    to x0.
+    backend: "auto", "reference" (the definition, a loop), "torch" (any device), "cpu" (C++) or "triton" (GPU). One that
+    is asked for by name and cannot run is an error, never replaced.
+
+    Minimum and maximum select and never round: every backend returns the same bits, however the scan is bracketed. A NaN
+    spreads, a zero is written as +0. The gradient is that of the sequential loop, a tie shared evenly, in every backend.
+    Under autocast, r and s take the wider of their types and x0 follows.
+
+    >>> r, s = torch.tensor([[[9.0], [9.0], [1.0]]]), torch.tensor([[[5.0], [0.0], [0.0]]])
+    >>> minmax_scan(r, s, torch.zeros(1)).flatten()
+    tensor([5., 5., 1.])
+    """
+    if torch.is_autocast_enabled(r.device.type):
+        r, s, x0, state = _promote(r, s, x0, state)
+    _check(r, s, x0, reset, state)
+    x0 = x0.expand(s.shape[:1] + s.shape[2:])
+    state = x0 if state is None else state.expand_as(x0)
+    start = None if reset is None else x0
+    if backend == "reference":
+        return reference_scan(r, s, state, reset, start)
+    x: Tensor = torch.ops.latchwork.minmax_scan(r, s, state, reset, start, choose(backend, r))
+    return x
+
+
+def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
+    """One step of `minmax_scan`, for decoding: r and s without T, x the state; returns the next state.
+
+    Degree one: r, s (B, D), x (B, D) or (D,). Degree n: r (B, U, N, N), s (B, U, N), x (B, U, N) or (U, N).
+    Plain torch operations: differentiable, and no cost of a custom op.
+
+    >>> minmax_step(torch.tensor([[9.0, 1.0]]), torch.tensor([[0.0, 0.0]]), torch.tensor([[5.0, 5.0]]))
+    tensor([[5., 1.]])
+    """
+    expected = s.shape if r.dim() == s.dim() else s.shape + s.shape[-1:]
+    if r.shape != expected or s.dim() not in (2, 3) or (s.dim() == 3) != (r.dim() == 4):
+        raise ValueError(
+            "r and s must be (B, D) and (B, D), or (B, U, N, N) and (B, U, N); "
+            f"got r {tuple(r.shape)} and s {tuple(s.shape)}"
+        )
+    if x.shape != s.shape and x.shape != s.shape[1:]:
+        raise ValueError(f"x must be {tuple(s.shape)} or {tuple(s.shape[1:])}, as s; got {tuple(x.shape)}")
+    return apply(r, s, x.expand_as(s)) + 0.0
+
+
+def choose(name: str, r: Tensor) -> str:
+    """The name of the backend that will run: `name` itself, or for "auto" the first that can take r."""
+    if name == "auto":
+        return next(each for each, backend in BACKENDS.items() if backend.unfit(r) is None)
+    if name not in BACKENDS:
+        raise ValueError(f"backend {name!r} is unknown; there are auto, reference, {', '.join(BACKENDS)}")
+    if reason := BACKENDS[name].unfit(r):
+        raise ValueError(f"backend {name!r} cannot run: {reason}")
+    return name
+
+
+def _promote(
+    r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    wider = torch.promote_types(r.dtype, s.dtype)
+    return r.to(wider), s.to(wider), x0.to(wider), None if state is None else state.to(wider)
+
+
+def _check(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor | None) -> None:
+    if r.dim() == 3:
+        if s.shape != r.shape:
+            raise ValueError(f"s must be (B, T, D) = {tuple(r.shape)}, as r; got {tuple(s.shape)}")
+    elif r.dim() == 5:
+        if r.shape[-1] != r.shape[-2] or r.shape[-1] == 0:
+            raise ValueError(f"r must be (B, T, U, N, N) with N >= 1; got {tuple(r.shape)}")
+        if s.shape != r.shape[:-1]:
+            raise ValueError(f"s must be (B, T, U, N) = {tuple(r.shape[:-1])}, as r; got {tuple(s.shape)}")
+    else:
+        raise ValueError(
+            f"r must be (B, T, D) for degree one or (B, T, U, N, N) for degree n; got {r.dim()} dimensions: "
+            f"{tuple(r.shape)}"
+        )
+    if r.dtype not in DTYPES:
+        raise TypeError(f"r must be float32, float64, bfloat16 or float16; got {r.dtype}")
+    whole, row = s.shape[:1] + s.shape[2:], s.shape[2:]
+    for name, value in {"s": s, "x0": x0, "state": state}.items():
+        if value is None:
+            continue
+        if value.dtype != r.dtype:
+            raise TypeError(f"{name} must have the dtype of r, {r.dtype}; got {value.dtype}")
+        if value.device != r.device:
+            raise ValueError(f"{name} must be on the device of r, {r.device}; got {value.device}")
+        if name != "s" and value.shape not in (whole, row):
+            raise ValueError(f"{name} must be {tuple(whole)} or {tuple(row)}; got {tuple(value.shape)}")
+    if reset is not None:
+        if reset.dtype != torch.bool:
+            raise TypeError(f"reset must be bool; got {reset.dtype}")
+        if reset.shape != s.shape[:2]:
+            raise ValueError(f"reset must be (B, T) = {tuple(s.shape[:2])}; got {tuple(reset.shape)}")
+        if reset.device != r.device:
+            raise ValueError(f"reset must be on the device of r, {r.device}; got {reset.device}")
+
+
+@torch.library.custom_op("latchwork::minmax_scan", mutates_args=())
+def _scan(
+    r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str
+) -> Tensor:
+    return BACKENDS[backend].forward(r, s, state, reset, x0)
+
+
+@_scan.register_fake
+def _(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:
+    return s.new_empty(s.shape)
+
+
+@torch.library.custom_op("latchwork::minmax_scan_backward", mutates_args=())
+def _scan_backward(
+    grad: Tensor,
+    r: Tensor,
+    s: Tensor,
+    x: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_r, grad_s, grad_state, grad_x0 = BACKENDS[backend].backward(grad, r, s, x, state, reset, x0)
+    return grad_r, grad_s, grad_state, state.new_empty(0) if grad_x0 is None else grad_x0
+
+
+@_scan_backward.register_fake
+def _(
+    grad: Tensor,
+    r: Tensor,
+    s: Tensor,
+    x: Tensor,
+    state: Tensor,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    grad_x0 = state.new_empty(0 if reset is None else state.shape)
+    return r.new_empty(r.shape), s.new_empty(s.shape), state.new_empty(state.shape), grad_x0
+
+
+def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Tensor) -> None:
+    r, s, state, reset, x0, backend = inputs
+    ctx.save_for_backward(r, s, output, state, reset, x0)  # type: ignore[arg-type]
+    ctx.backend = backend  # type: ignore[attr-defined]
+
+
+def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    r, s, x, state, reset, x0 = ctx.saved_tensors  # type: ignore[attr-defined]
+    backward = torch.ops.latchwork.minmax_scan_backward
+    grad_r, grad_s, grad_state, grad_x0 = backward(grad, r, s, x, state, reset, x0, ctx.backend)  # type: ignore[attr-defined]
+    return grad_r, grad_s, grad_state, None, grad_x0 if x0 is not None else None, None
+
+
+def _no_second_gradient(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> None:
+    raise NotImplementedError(
+        "minmax_scan has no second derivative: call backward without create_graph=True, "
+        'or use backend="reference", which autograd differentiates twice'
+    )
+
+
+_scan.register_autograd(_gradient, setup_context=_save)
+_scan_backward.register_autograd(_no_second_gradient)
