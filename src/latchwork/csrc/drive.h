@@ -8,7 +8,7 @@
 namespace LATCHWORK_ISA {
 
 struct Plan {
-    int64_t strips_in_row, strip_lanes;  // degree one: how D is cut
+    int64_t strips_in_row, strip_width;  // how the lanes or units of a batch row are cut
     int64_t strips, chunks, length;
     int threads;
 
@@ -17,25 +17,21 @@ struct Plan {
 };
 
 constexpr int64_t SMALL = 1 << 14;        // scalars below which threads cost more than they give
-constexpr int64_t SHORTEST_STRIP = 256;   // lanes
+constexpr int64_t SHORTEST_STRIP = 256;   // numbers of r
 constexpr int64_t SHORTEST_CHUNK = 2048;  // steps
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-inline Plan make_plan(const Problem& p, int64_t lanes_per_strip) {
+inline Plan make_plan(const Problem& p) {
     Plan plan{};
-    int64_t numbers = p.batch * p.time * p.width * (p.degree ? p.degree * p.degree : 1);
-    plan.threads = numbers < SMALL || p.threads < 1 ? 1 : static_cast<int>(p.threads);
-    if (p.degree) {
-        plan.strips_in_row = 1;
-        plan.strips = divide_up(p.batch * p.width, lanes_per_strip);
-    } else {
-        int64_t parts = divide_up(plan.threads, p.batch), most = divide_up(p.width, SHORTEST_STRIP);
-        parts = parts < most ? parts : most;
-        plan.strip_lanes = divide_up(divide_up(p.width, parts), 16) * 16;
-        plan.strips_in_row = divide_up(p.width, plan.strip_lanes);
-        plan.strips = p.batch * plan.strips_in_row;
-    }
+    const int64_t numbers_in_unit = p.degree ? p.degree * p.degree : 1;
+    const int64_t shortest = divide_up(SHORTEST_STRIP, numbers_in_unit);
+    plan.threads = p.batch * p.time * p.width * numbers_in_unit < SMALL || p.threads < 1 ? 1 : static_cast<int>(p.threads);
+    int64_t parts = divide_up(plan.threads, p.batch), most = divide_up(p.width, shortest);
+    parts = parts < most ? parts : most;
+    plan.strip_width = divide_up(divide_up(p.width, parts), 16) * 16;
+    plan.strips_in_row = divide_up(p.width, plan.strip_width);
+    plan.strips = p.batch * plan.strips_in_row;
     int64_t length = p.chunk;
     if (length == 0) {
         length = divide_up(p.time, divide_up(plan.threads, plan.strips));
@@ -95,7 +91,7 @@ struct Drive {
     const Problem& p;
     const Plan plan;
 
-    Strip strip(int64_t index) const { return Strip::make(p, index, plan.strips_in_row, plan.strip_lanes); }
+    Strip strip(int64_t index) const { return Strip::make(p, index, plan.strips_in_row, plan.strip_width); }
 
     void forward() const {
         if (plan.chunks == 1) {

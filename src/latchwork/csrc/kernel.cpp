@@ -11,8 +11,8 @@ namespace LATCHWORK_ISA {
 enum class Task { FORWARD, BACKWARD, COMPOSE };
 
 template <class Strip>
-int run(const Problem& p, int64_t lanes, Task task) {
-    Drive<Strip> drive{p, make_plan(p, lanes)};
+int run(const Problem& p, Task task) {
+    Drive<Strip> drive{p, make_plan(p)};
     switch (task) {
         case Task::FORWARD: drive.forward(); break;
         case Task::BACKWARD: drive.backward(); break;
@@ -23,7 +23,7 @@ int run(const Problem& p, int64_t lanes, Task task) {
 
 template <class S>
 int run_degree(const Problem& p, Task task) {
-    return p.degree ? run<StripN<S>>(p, StripN<S>::W, task) : run<StripOne<S>>(p, 0, task);
+    return p.degree ? run<StripN<S>>(p, task) : run<StripOne<S>>(p, task);
 }
 
 int run_dtype(const Problem& p, Task task) {

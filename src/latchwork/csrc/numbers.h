@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 #define LATCHWORK_INLINE inline __attribute__((always_inline))
 
 namespace LATCHWORK_ISA {
@@ -54,7 +58,10 @@ struct Memory {
     }
     static LATCHWORK_INLINE void store(S* to, Vector<S> value) {
         typedef typename Of<S>::Stored Stored;
-        *reinterpret_cast<Stored*>(to) = __builtin_convertvector(value, Stored);
+        if constexpr (sizeof(S) == sizeof(value[0]))
+            std::memcpy(to, &value, sizeof value);
+        else
+            *reinterpret_cast<Stored*>(to) = __builtin_convertvector(value, Stored);
     }
 };
 template <>
@@ -74,14 +81,14 @@ struct Memory<bfloat16> {
 
 // The same for the first `lanes` lanes only.
 template <class S>
-LATCHWORK_INLINE Vector<S> load(const S* from, int64_t lanes) {
+LATCHWORK_INLINE Vector<S> load_part(const S* from, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::load(from);
     S part[Of<S>::LANES] = {};
     for (int64_t l = 0; l < lanes; ++l) part[l] = from[l];
     return Memory<S>::load(part);
 }
 template <class S>
-LATCHWORK_INLINE void store(S* to, Vector<S> value, int64_t lanes) {
+LATCHWORK_INLINE void store_part(S* to, Vector<S> value, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::store(to, value);
     S part[Of<S>::LANES];
     Memory<S>::store(part, value);
@@ -92,27 +99,45 @@ template <class C>
 LATCHWORK_INLINE C infinity() {
     return static_cast<C>(__builtin_inf());
 }
-template <class C>
-LATCHWORK_INLINE C not_a_number() {
-    return static_cast<C>(__builtin_nan(""));
+// All ones in the lanes where a or b is a NaN: a mask, and as a number a NaN.
+template <class V>
+LATCHWORK_INLINE auto unordered(V a, V b) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+    if constexpr (sizeof(a[0]) == 4)
+        return reinterpret_cast<decltype(a != a)>(_mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+    else
+        return reinterpret_cast<decltype(a != a)>(_mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+#else
+    return (a != a) | (b != b);
+#endif
+}
+template <class Mask>
+LATCHWORK_INLINE bool any(Mask mask) {
+    bool found = false;
+    for (int l = 0; l < int(sizeof mask / sizeof mask[0]); ++l) found |= mask[l] != 0;
+    return found;
+}
+template <class V, class Mask>
+LATCHWORK_INLINE V with_nan(V a, Mask where) {
+    return reinterpret_cast<V>(reinterpret_cast<Mask>(a) | where);
 }
 
-// Minimum and maximum that let a NaN through, of numbers or vectors.
+// Minimum and maximum that let a NaN through. As it is written, a < b ? a : b is one instruction and gives b for a NaN.
 template <class V>
 LATCHWORK_INLINE V minimum(V a, V b) {
-    return (a < b) | (a != a) ? a : b;
+    return with_nan(a < b ? a : b, unordered(a, b));
 }
 template <class V>
 LATCHWORK_INLINE V maximum(V a, V b) {
-    return (a > b) | (a != a) ? a : b;
+    return with_nan(a > b ? a : b, unordered(a, b));
 }
 
-// max(min(r, x), s). Choosing like this, a NaN in x comes through; one in r or s is put in by the last line.
+// max(min(r, x), s). Choosing like this, a NaN in x comes through; one in r or s is put in at the end.
 template <class V>
 LATCHWORK_INLINE V advance(V r, V s, V x) {
     V m = r < x ? r : x;
     V y = s > m ? s : m;
-    return (r == r) & (s == s) ? y : V{} + __builtin_nanf("");
+    return with_nan(y, unordered(r, s));
 }
 
 }  // namespace LATCHWORK_ISA

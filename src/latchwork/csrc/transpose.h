@@ -1,91 +1,111 @@
-// Between units as they stand in memory (a row of numbers each) and planes of W lanes (a number of W units each).
+// Between units as they stand in memory and planes. A unit is `size` numbers in a row, its neighbour the next `size`; plane
+// e holds number e of up to LANES units, one a lane.
 #pragma once
 #include "numbers.h"
 
 namespace LATCHWORK_ISA {
 
-// The definitions. Any storage type, any size.
-template <class S, int W>
-inline void gather_planes(const S* const* rows, int64_t size, Compute<S>* planes) {
-    S plane[W];
-    for (int64_t e = 0; e < size; ++e) {
-        for (int l = 0; l < W; ++l) plane[l] = rows[l][e];
-        for (int l = 0; l < W; l += Of<S>::LANES) store<Compute<S>>(planes + e * W + l, load<S>(plane + l, W), W);
+// The definitions: any storage type, any size. Lanes from `units` on repeat the last unit, and are not written.
+template <class S>
+struct Planes {
+    static constexpr int L = Of<S>::LANES;
+    static void gather(const S* from, int64_t size, int64_t units, Vector<S>* planes) {
+        S plane[L];
+        for (int64_t e = 0; e < size; ++e) {
+            for (int64_t l = 0; l < L; ++l) plane[l] = from[(l < units ? l : units - 1) * size + e];
+            planes[e] = Memory<S>::load(plane);
+        }
     }
-}
-template <class S, int W>
-inline void scatter_planes(const Compute<S>* planes, int64_t size, int64_t lanes, S* const* rows) {
-    S plane[W];
-    for (int64_t e = 0; e < size; ++e) {
-        for (int l = 0; l < W; l += Of<S>::LANES) store<S>(plane + l, load<Compute<S>>(planes + e * W + l, W), W);
-        for (int64_t l = 0; l < lanes; ++l) rows[l][e] = plane[l];
+    static void scatter(const Vector<S>* planes, int64_t size, int64_t units, S* to) {
+        S plane[L];
+        for (int64_t e = 0; e < size; ++e) {
+            Memory<S>::store(plane, planes[e]);
+            for (int64_t l = 0; l < units; ++l) to[l * size + e] = plane[l];
+        }
     }
-}
+};
 
-#if defined(__AVX__) && defined(__has_builtin)
+#if defined(__AVX__) && !defined(__AVX512F__) && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
-// The same for float: four numbers of eight units at a time, transposed in registers. A size that is not a multiple of
-// four ends with a group that overlaps the one before.
+// The same for float and eight lanes: four numbers of eight units at a time, transposed in registers.
 typedef float Four __attribute__((vector_size(16)));
 typedef float Eight __attribute__((vector_size(32)));
-typedef float UnalignedFour __attribute__((vector_size(16), aligned(4)));
+typedef float UnalignedFour __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define SHUFFLE __builtin_shufflevector
-struct Square {
+struct Square {  // two squares of 4 x 4, side by side
     Eight a, b, c, d;
 };
-inline Square transpose(Square in) {  // in each half: rows to columns of a 4 x 4 square; its own inverse
+LATCHWORK_INLINE Square transpose(Square in) {
     Eight low_ab = SHUFFLE(in.a, in.b, 0, 8, 1, 9, 4, 12, 5, 13), high_ab = SHUFFLE(in.a, in.b, 2, 10, 3, 11, 6, 14, 7, 15);
     Eight low_cd = SHUFFLE(in.c, in.d, 0, 8, 1, 9, 4, 12, 5, 13), high_cd = SHUFFLE(in.c, in.d, 2, 10, 3, 11, 6, 14, 7, 15);
     return {SHUFFLE(low_ab, low_cd, 0, 1, 8, 9, 4, 5, 12, 13), SHUFFLE(low_ab, low_cd, 2, 3, 10, 11, 6, 7, 14, 15),
             SHUFFLE(high_ab, high_cd, 0, 1, 8, 9, 4, 5, 12, 13), SHUFFLE(high_ab, high_cd, 2, 3, 10, 11, 6, 7, 14, 15)};
 }
-inline Eight load_halves(const float* low, const float* high) {
-    Four a = *reinterpret_cast<const UnalignedFour*>(low), b = *reinterpret_cast<const UnalignedFour*>(high);
-    return SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
-}
-inline void store_halves(Eight value, float* low, float* high) {
-    *reinterpret_cast<UnalignedFour*>(low) = SHUFFLE(value, value, 0, 1, 2, 3);
-    *reinterpret_cast<UnalignedFour*>(high) = SHUFFLE(value, value, 4, 5, 6, 7);
+LATCHWORK_INLINE Four four(const float* at) { return *reinterpret_cast<const UnalignedFour*>(at); }
+LATCHWORK_INLINE void put_four(float* at, Four value) { *reinterpret_cast<UnalignedFour*>(at) = value; }
+LATCHWORK_INLINE Eight join(Four low, Four high) { return SHUFFLE(low, high, 0, 1, 2, 3, 4, 5, 6, 7); }
+LATCHWORK_INLINE Four low_half(Eight value) { return SHUFFLE(value, value, 0, 1, 2, 3); }
+LATCHWORK_INLINE Four high_half(Eight value) { return SHUFFLE(value, value, 4, 5, 6, 7); }
+// Number 4 - size first: what the last unit of eight looks like when its four numbers end with it.
+LATCHWORK_INLINE Four rotate(Four value, int64_t size) {
+    return size == 3 ? SHUFFLE(value, value, 1, 2, 3, 0) : SHUFFLE(value, value, 2, 3, 0, 1);
 }
 #undef SHUFFLE
 
 template <>
-inline void gather_planes<float, 16>(const float* const* rows, int64_t size, float* planes) {
-    if (size < 4) {
-        for (int64_t e = 0; e < size; ++e)
-            for (int l = 0; l < 16; ++l) planes[e * 16 + l] = rows[l][e];
-        return;
-    }
-    for (int64_t group = 0; group < size; group += 4) {
-        const int64_t e = group + 4 <= size ? group : size - 4;
-        for (int l = 0; l < 16; l += 8) {
-            const float* const* row = rows + l;
-            Square q = transpose({load_halves(row[0] + e, row[4] + e), load_halves(row[1] + e, row[5] + e),
-                                  load_halves(row[2] + e, row[6] + e), load_halves(row[3] + e, row[7] + e)});
-            Eight* plane = reinterpret_cast<Eight*>(planes + e * 16 + l);
-            plane[0] = q.a, plane[2] = q.b, plane[4] = q.c, plane[6] = q.d;
+struct Planes<float> {
+    static void gather(const float* from, int64_t size, int64_t units, Eight* planes) {
+        if (size < 4) return gather_small(from, size, units, planes);
+        const float* unit[8];
+        for (int64_t l = 0; l < 8; ++l) unit[l] = from + (l < units ? l : units - 1) * size;
+        for (int64_t group = 0; group < size; group += 4) {
+            const int64_t e = group + 4 <= size ? group : size - 4;  // the last group may overlap the one before
+            Square q = transpose({join(four(unit[0] + e), four(unit[4] + e)), join(four(unit[1] + e), four(unit[5] + e)),
+                                  join(four(unit[2] + e), four(unit[6] + e)), join(four(unit[3] + e), four(unit[7] + e))});
+            planes[e] = q.a, planes[e + 1] = q.b, planes[e + 2] = q.c, planes[e + 3] = q.d;
         }
     }
-}
-template <>
-inline void scatter_planes<float, 16>(const float* planes, int64_t size, int64_t lanes, float* const* rows) {
-    if (size < 4 || lanes < 16) {
-        for (int64_t l = 0; l < lanes; ++l)
-            for (int64_t e = 0; e < size; ++e) rows[l][e] = planes[e * 16 + l];
-        return;
-    }
-    for (int64_t group = 0; group < size; group += 4) {
-        const int64_t e = group + 4 <= size ? group : size - 4;
-        for (int l = 0; l < 16; l += 8) {
-            const Eight* plane = reinterpret_cast<const Eight*>(planes + e * 16 + l);
-            Square q = transpose({plane[0], plane[2], plane[4], plane[6]});
-            float* const* row = rows + l;
-            store_halves(q.a, row[0] + e, row[4] + e), store_halves(q.b, row[1] + e, row[5] + e);
-            store_halves(q.c, row[2] + e, row[6] + e), store_halves(q.d, row[3] + e, row[7] + e);
+    static void scatter(const Eight* planes, int64_t size, int64_t units, float* to) {
+        if (size < 4) return scatter_small(planes, size, units, to);
+        for (int64_t group = 0; group < size; group += 4) {
+            const int64_t e = group + 4 <= size ? group : size - 4;
+            Square q = transpose({planes[e], planes[e + 1], planes[e + 2], planes[e + 3]});
+            const Four unit[8] = {low_half(q.a),  low_half(q.b),  low_half(q.c),  low_half(q.d),
+                                  high_half(q.a), high_half(q.b), high_half(q.c), high_half(q.d)};
+            for (int64_t l = 0; l < units; ++l) put_four(to + l * size + e, unit[l]);
         }
     }
-}
+
+    // Units of two or three numbers: four are read and written at a time, the last of them the next unit's, which
+    // comes after; the eighth unit has no next.
+    static void gather_small(const float* from, int64_t size, int64_t units, Eight* planes) {
+        if (size == 1 || units < 8) {
+            for (int64_t e = 0; e < size; ++e)
+                for (int64_t l = 0; l < 8; ++l) planes[e][l] = from[(l < units ? l : units - 1) * size + e];
+            return;
+        }
+        const Four last = rotate(four(from + 8 * size - 4), size);
+        Square q = transpose({join(four(from), four(from + 4 * size)), join(four(from + size), four(from + 5 * size)),
+                              join(four(from + 2 * size), four(from + 6 * size)), join(four(from + 3 * size), last)});
+        planes[0] = q.a, planes[1] = q.b;
+        if (size == 3) planes[2] = q.c;
+    }
+    static void scatter_small(const Eight* planes, int64_t size, int64_t units, float* to) {
+        if (size == 1 || units < 8) {
+            for (int64_t e = 0; e < size; ++e)
+                for (int64_t l = 0; l < units; ++l) to[l * size + e] = planes[e][l];
+            return;
+        }
+        Square q = transpose({planes[0], planes[1], size == 3 ? planes[2] : planes[1], planes[1]});
+        put_four(to, low_half(q.a)), put_four(to + size, low_half(q.b));
+        put_four(to + 2 * size, low_half(q.c)), put_four(to + 3 * size, low_half(q.d));
+        put_four(to + 4 * size, high_half(q.a)), put_four(to + 5 * size, high_half(q.b));
+        put_four(to + 6 * size, high_half(q.c));
+        const Four last = high_half(q.d);
+        for (int64_t e = 0; e < size; ++e) to[7 * size + e] = last[e];
+    }
+};
 #endif
 #endif
 
