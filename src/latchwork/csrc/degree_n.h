@@ -11,7 +11,7 @@ namespace LATCHWORK_ISA {
 
 // after[i] = max(s[i], max_k min(r[i, k], x[k])). `stride` is the distance of x[k + 1] from x[k]; s may be after.
 template <class V>
-__attribute__((noinline)) void step_n(const V* r, const V* s, const V* x, int64_t stride, int64_t n, V* after) {
+LATCHWORK_INLINE void step_n(const V* r, const V* s, const V* x, int64_t stride, int64_t n, V* after) {
     for (int64_t i = 0; i < n; ++i) {
         V y = s[i];
         auto bad = y != y;
@@ -29,7 +29,7 @@ __attribute__((noinline)) void step_n(const V* r, const V* s, const V* x, int64_
 // shares on evenly. A NaN equals nothing, so nothing attains it: then all get a NaN. `carry` is replaced by the carry for
 // the step before.
 template <bool Store, class V>
-__attribute__((noinline)) void step_back_n(const V* grad, const V* r, const V* s, const V* x, const V* before, int64_t n,
+LATCHWORK_INLINE void step_back_n(const V* grad, const V* r, const V* s, const V* x, const V* before, int64_t n,
                                            V* carry, V* share, V* grad_r, V* grad_s) {
     const V one = V{} + 1, half = V{} + 0.5f, nan = V{} + __builtin_nanf("");
     for (int64_t i = 0; i < n; ++i) {
@@ -59,7 +59,7 @@ __attribute__((noinline)) void step_back_n(const V* grad, const V* r, const V* s
 
 // A strip: units [first, first + units) of one batch row, in groups of one vector. The methods run it over steps
 // [begin, end). A state is n planes a group.
-template <class S>
+template <class S, int N>  // N = 0: the degree is known only at run time
 struct StripN {
     using C = Compute<S>;
     using V = Vector<S>;
@@ -71,20 +71,22 @@ struct StripN {
         int64_t first = index % strips * strip_units;
         return {p, index / strips, first, p.width - first < strip_units ? p.width - first : strip_units};
     }
-    int64_t n() const { return p.degree; }
+    int64_t n() const { return N ? N : p.degree; }
+    // The last group ends with the last unit and so may overlap the one before; both compute the same there.
+    int64_t start(int64_t g) const { return units < L ? 0 : (g + 1) * L <= units ? g * L : units - L; }
     int64_t groups() const { return (units + L - 1) / L; }
-    int64_t in_group(int64_t g) const { return units - g * L < L ? units - g * L : L; }
+    int64_t in_group() const { return units < L ? units : L; }
     int64_t state_size() const { return groups() * n() * L; }
     int64_t pair_size() const { return groups() * n() * (n() + 1) * L + L; }
 
     S* at(const Rows& rows, int64_t t, int64_t g, int64_t size) const {
-        return static_cast<S*>(rows.data) + b * rows.batch + t * rows.time + (first + g * L) * size;
+        return static_cast<S*>(rows.data) + b * rows.batch + t * rows.time + (first + start(g)) * size;
     }
-    void load(const Rows& rows, int64_t t, int64_t g, int64_t size, V* planes) const {
-        Planes<S>::gather(at(rows, t, g, size), size, in_group(g), planes);
+    LATCHWORK_INLINE void load(const Rows& rows, int64_t t, int64_t g, int64_t size, V* planes) const {
+        Planes<S>::gather(at(rows, t, g, size), size, in_group(), planes);
     }
-    void put(const Rows& rows, int64_t t, int64_t g, int64_t size, const V* planes) const {
-        Planes<S>::scatter(planes, size, in_group(g), at(rows, t, g, size));
+    LATCHWORK_INLINE void put(const Rows& rows, int64_t t, int64_t g, int64_t size, const V* planes) const {
+        Planes<S>::scatter(planes, size, in_group(), at(rows, t, g, size));
     }
     bool resets(int64_t t) const {
         return p.reset.data && static_cast<const uint8_t*>(p.reset.data)[b * p.reset.batch + t * p.reset.time];

@@ -23,7 +23,17 @@ int run(const Problem& p, Task task) {
 
 template <class S>
 int run_degree(const Problem& p, Task task) {
-    return p.degree ? run<StripN<S>>(p, task) : run<StripOne<S>>(p, task);
+    if (p.degree == 0) return run<StripOne<S>>(p, task);
+    if constexpr (sizeof(S) == 4) {  // the usual degrees, with their loops unrolled
+        switch (p.degree) {
+            case 2: return run<StripN<S, 2>>(p, task);
+            case 3: return run<StripN<S, 3>>(p, task);
+            case 4: return run<StripN<S, 4>>(p, task);
+            case 5: return run<StripN<S, 5>>(p, task);
+            case 8: return run<StripN<S, 8>>(p, task);
+        }
+    }
+    return run<StripN<S, 0>>(p, task);
 }
 
 int run_dtype(const Problem& p, Task task) {

@@ -9,14 +9,14 @@ namespace LATCHWORK_ISA {
 template <class S>
 struct Planes {
     static constexpr int L = Of<S>::LANES;
-    static void gather(const S* from, int64_t size, int64_t units, Vector<S>* planes) {
+    static LATCHWORK_INLINE void gather(const S* from, int64_t size, int64_t units, Vector<S>* planes) {
         S plane[L];
         for (int64_t e = 0; e < size; ++e) {
             for (int64_t l = 0; l < L; ++l) plane[l] = from[(l < units ? l : units - 1) * size + e];
             planes[e] = Memory<S>::load(plane);
         }
     }
-    static void scatter(const Vector<S>* planes, int64_t size, int64_t units, S* to) {
+    static LATCHWORK_INLINE void scatter(const Vector<S>* planes, int64_t size, int64_t units, S* to) {
         S plane[L];
         for (int64_t e = 0; e < size; ++e) {
             Memory<S>::store(plane, planes[e]);
@@ -55,7 +55,7 @@ LATCHWORK_INLINE Four rotate(Four value, int64_t size) {
 
 template <>
 struct Planes<float> {
-    static void gather(const float* from, int64_t size, int64_t units, Eight* planes) {
+    static LATCHWORK_INLINE void gather(const float* from, int64_t size, int64_t units, Eight* planes) {
         if (size < 4) return gather_small(from, size, units, planes);
         const float* unit[8];
         for (int64_t l = 0; l < 8; ++l) unit[l] = from + (l < units ? l : units - 1) * size;
@@ -66,20 +66,29 @@ struct Planes<float> {
             planes[e] = q.a, planes[e + 1] = q.b, planes[e + 2] = q.c, planes[e + 3] = q.d;
         }
     }
-    static void scatter(const Eight* planes, int64_t size, int64_t units, float* to) {
+    static LATCHWORK_INLINE void scatter(const Eight* planes, int64_t size, int64_t units, float* to) {
         if (size < 4) return scatter_small(planes, size, units, to);
         for (int64_t group = 0; group < size; group += 4) {
             const int64_t e = group + 4 <= size ? group : size - 4;
             Square q = transpose({planes[e], planes[e + 1], planes[e + 2], planes[e + 3]});
-            const Four unit[8] = {low_half(q.a),  low_half(q.b),  low_half(q.c),  low_half(q.d),
-                                  high_half(q.a), high_half(q.b), high_half(q.c), high_half(q.d)};
-            for (int64_t l = 0; l < units; ++l) put_four(to + l * size + e, unit[l]);
+            put_units(q, to + e, size, units);
         }
+    }
+
+    static LATCHWORK_INLINE void put_units(Square q, float* to, int64_t size, int64_t units) {
+        put_four(to, low_half(q.a));
+        if (units > 1) put_four(to + size, low_half(q.b));
+        if (units > 2) put_four(to + 2 * size, low_half(q.c));
+        if (units > 3) put_four(to + 3 * size, low_half(q.d));
+        if (units > 4) put_four(to + 4 * size, high_half(q.a));
+        if (units > 5) put_four(to + 5 * size, high_half(q.b));
+        if (units > 6) put_four(to + 6 * size, high_half(q.c));
+        if (units > 7) put_four(to + 7 * size, high_half(q.d));
     }
 
     // Units of two or three numbers: four are read and written at a time, the last of them the next unit's, which
     // comes after; the eighth unit has no next.
-    static void gather_small(const float* from, int64_t size, int64_t units, Eight* planes) {
+    static LATCHWORK_INLINE void gather_small(const float* from, int64_t size, int64_t units, Eight* planes) {
         if (size == 1 || units < 8) {
             for (int64_t e = 0; e < size; ++e)
                 for (int64_t l = 0; l < 8; ++l) planes[e][l] = from[(l < units ? l : units - 1) * size + e];
@@ -91,17 +100,14 @@ struct Planes<float> {
         planes[0] = q.a, planes[1] = q.b;
         if (size == 3) planes[2] = q.c;
     }
-    static void scatter_small(const Eight* planes, int64_t size, int64_t units, float* to) {
+    static LATCHWORK_INLINE void scatter_small(const Eight* planes, int64_t size, int64_t units, float* to) {
         if (size == 1 || units < 8) {
             for (int64_t e = 0; e < size; ++e)
                 for (int64_t l = 0; l < units; ++l) to[l * size + e] = planes[e][l];
             return;
         }
         Square q = transpose({planes[0], planes[1], size == 3 ? planes[2] : planes[1], planes[1]});
-        put_four(to, low_half(q.a)), put_four(to + size, low_half(q.b));
-        put_four(to + 2 * size, low_half(q.c)), put_four(to + 3 * size, low_half(q.d));
-        put_four(to + 4 * size, high_half(q.a)), put_four(to + 5 * size, high_half(q.b));
-        put_four(to + 6 * size, high_half(q.c));
+        put_units(q, to, size, 7);
         const Four last = high_half(q.d);
         for (int64_t e = 0; e < size; ++e) to[7 * size + e] = last[e];
     }
