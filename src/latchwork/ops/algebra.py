@@ -7,6 +7,8 @@ which. Minimum and maximum select and never round, so every law below holds bit 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,12 +35,38 @@ def otimes(a: Tensor, b: Tensor) -> Tensor:
     return odot(a.unsqueeze(-1), b.unsqueeze(-3)).amax(-2)
 
 
+class _SharedMaximum(torch.autograd.Function):
+    """amax over the last dimension, its gradient shared evenly by the entries that attain it; the others get exactly 0.
+
+    A NaN equals nothing, so nothing attains it: then all entries get a NaN.
+    """
+
+    @staticmethod
+    def forward(candidates: Tensor) -> Tensor:
+        return candidates.amax(-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        candidates, y = ctx.saved_tensors
+        hit = candidates == y.unsqueeze(-1)
+        count = hit.sum(-1, keepdim=True)
+        share = (grad.unsqueeze(-1) / count).masked_fill(count == 0, torch.nan)
+        return torch.where(hit | (count == 0), share, 0.0)
+
+
 def apply(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     """One step from the state x. At a tie the gradient is shared evenly among the arguments that attain the value."""
     if r.dim() == s.dim():
         return oplus(odot(r, x), s)
     candidates = torch.cat([odot(r, x.unsqueeze(-2)), s.unsqueeze(-1)], dim=-1)  # (..., N, N + 1): n minima and s
-    return candidates.amax(-1)
+    if not candidates.requires_grad:
+        return candidates.amax(-1)
+    y: Tensor = _SharedMaximum.apply(candidates)  # type: ignore[no-untyped-call]
+    return y
 
 
 def compose(first: Step, then: Step) -> Step:

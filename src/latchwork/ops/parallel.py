@@ -12,7 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from latchwork.ops.algebra import Step, compose, identity
+from latchwork.ops import algebra
+from latchwork.ops.algebra import Step, identity
 
 SMALL_STEP = 4096  # state scalars; below this a step on a CPU costs its launch, not its work
 
@@ -38,16 +39,21 @@ def _loop(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor 
         state = x_t.copy_(_advance(r_t, s_t, state))
 
 
+def _cut(a: Tensor, length: int) -> Tensor:
+    """(B, chunks * length, ...) as (B, chunks, length, ...), a view."""
+    return a.view(a.shape[0], a.shape[1] // length, length, *a.shape[2:])
+
+
 def _chunked(
     r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, out: Tensor, length: int
 ) -> None:
     """`_loop` over T = chunks * length steps, all chunks at once."""
-    r, s, out = (a.unflatten(1, (-1, length)) for a in (r, s, out))  # (B, chunks, length, ...)
-    chunk_reset = None if reset is None else reset.unflatten(1, (-1, length))
+    r, s, out = (_cut(a, length) for a in (r, s, out))  # (B, chunks, length, ...)
+    chunk_reset = None if reset is None else _cut(reset, length)
     start = None if x0 is None else x0.unsqueeze(1)
     whole: Step = identity(r[:, :, 0], s[:, :, 0])
     for t in range(length):
-        whole = compose(whole, (r[:, :, t], s[:, :, t]))
+        whole = algebra.compose(whole, (r[:, :, t], s[:, :, t]))
         if chunk_reset is not None and start is not None:
             r_t, s_t = r[:, :, t], s[:, :, t]
             from_start = _advance(r_t, s_t, start.expand_as(s_t))
@@ -83,6 +89,20 @@ def forward(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tenso
     return out.add_(0.0)  # a zero is written as +0
 
 
+def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> Step:
+    """All T steps as one. Behind a reset nothing comes through: the step is then the constant (-inf, s)."""
+    if reset is not None and x0 is not None and reset.shape[1] > 0:
+        times = torch.arange(reset.shape[1], device=reset.device)
+        last = torch.where(reset, times, -1).amax(1, keepdim=True)
+        earlier_r, at_r = (broadcast_reset(which, r) for which in (times < last, times == last))
+        earlier_s, at_s = (broadcast_reset(which, s) for which in (times < last, times == last))
+        same_r, same_s = identity(r, s)
+        from_start = _advance(r, s, x0.unsqueeze(1).expand_as(s))
+        r = torch.where(earlier_r, same_r, torch.where(at_r, -torch.inf, r))
+        s = torch.where(earlier_s, same_s, torch.where(at_s, from_start, s))
+    return algebra.collapse(r, s)
+
+
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]  # of r, s, state and x0; x0 has none without reset
 
 
@@ -97,8 +117,7 @@ def backward(
         before = torch.where(broadcast_reset(reset, before), x0.to(wide).unsqueeze(1), before)
     gradients = _backward_one if r.dim() == s.dim() else _backward_n
     grad_r, grad_s, grad_state, grad_x0 = gradients(grad, r, s, x, before, reset)
-    grad_x0 = None if reset is None else grad_x0.to(dtype)
-    return grad_r.to(dtype), grad_s.to(dtype), grad_state.to(dtype), grad_x0
+    return grad_r.to(dtype), grad_s.to(dtype), grad_state.to(dtype), None if reset is None else grad_x0.to(dtype)
 
 
 def _backward_one(

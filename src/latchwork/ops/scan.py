@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from latchwork.ops import cpu, gpu, parallel
-from latchwork.ops.algebra import apply
+from latchwork.ops.algebra import Step, apply
 from latchwork.ops.reference import reference_scan
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -17,17 +17,18 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to run the recurrence. Shapes are those of `reference_scan`; `unfit` says why it cannot take r, or None."""
+    """One way to run the recurrence; shapes as in `reference_scan`. `unfit` says why it cannot take r, or None."""
 
     forward: Callable[..., Tensor]
     backward: Callable[..., parallel.Gradients]
+    compose: Callable[..., Step]
     unfit: Callable[[Tensor], str | None]
 
 
 BACKENDS = {  # in order of preference; the last takes anything
-    "triton": Backend(gpu.forward, gpu.backward, gpu.unfit),
-    "cpu": Backend(cpu.forward, cpu.backward, cpu.unfit),
-    "torch": Backend(parallel.forward, parallel.backward, lambda r: None),
+    "triton": Backend(gpu.forward, gpu.backward, gpu.compose, gpu.unfit),
+    "cpu": Backend(cpu.forward, cpu.backward, cpu.compose, cpu.unfit),
+    "torch": Backend(parallel.forward, parallel.backward, parallel.compose, lambda r: None),
 }
 
 
@@ -53,9 +54,9 @@ def minmax_scan(
     backend: "auto", "reference" (the definition, a loop), "torch" (any device), "cpu" (C++) or "triton" (GPU). One that
     is asked for by name and cannot run is an error, never replaced.
 
-    Minimum and maximum select and never round: every backend returns the same bits, however the scan is bracketed. A NaN
-    spreads, a zero is written as +0. The gradient is that of the sequential loop, a tie shared evenly, in every backend.
-    Under autocast, r and s take the wider of their types and x0 follows.
+    Minimum and maximum select and never round: every backend returns the same bits, however the scan is bracketed. A
+    NaN spreads, a zero is written as +0. The gradient is that of the sequential loop, a tie shared evenly, in every
+    backend. Under autocast, r and s take the wider of their types and x0 follows.
 
     >>> r, s = torch.tensor([[[9.0], [9.0], [1.0]]]), torch.tensor([[[5.0], [0.0], [0.0]]])
     >>> minmax_scan(r, s, torch.zeros(1)).flatten()
@@ -63,7 +64,7 @@ def minmax_scan(
     """
     if torch.is_autocast_enabled(r.device.type):
         r, s, x0, state = _promote(r, s, x0, state)
-    _check(r, s, x0, reset, state)
+    check_arguments(r, s, x0, reset, state)
     x0 = x0.expand(s.shape[:1] + s.shape[2:])
     state = x0 if state is None else state.expand_as(x0)
     start = None if reset is None else x0
@@ -104,14 +105,13 @@ def choose(name: str, r: Tensor) -> str:
     return name
 
 
-def _promote(
-    r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     wider = torch.promote_types(r.dtype, s.dtype)
     return r.to(wider), s.to(wider), x0.to(wider), None if state is None else state.to(wider)
 
 
-def _check(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor | None) -> None:
+def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor | None) -> None:
+    """Raise an error that names the argument that is wrong, what it must be and what it was."""
     if r.dim() == 3:
         if s.shape != r.shape:
             raise ValueError(f"s must be (B, T, D) = {tuple(r.shape)}, as r; got {tuple(s.shape)}")
@@ -147,9 +147,7 @@ def _check(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor
 
 
 @torch.library.custom_op("latchwork::minmax_scan", mutates_args=())
-def _scan(
-    r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str
-) -> Tensor:
+def _scan(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:
     return BACKENDS[backend].forward(r, s, state, reset, x0)
 
 

@@ -1,0 +1,15 @@
+"""The parser: `latchwork COMMAND` or `python -m latchwork COMMAND`."""
+
+from __future__ import annotations
+
+import typer
+
+from latchwork.cli.check import check
+
+app = typer.Typer(name="latchwork", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(check)
+
+
+@app.callback()
+def main() -> None:
+    """MinMax Recurrent Neural Cascades."""

@@ -1,0 +1,33 @@
+"""Every test starts from one seed, finds NaN in memory it did not write, and leaves torch's settings as they were."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+from torch.utils import deterministic
+
+settings.register_profile("default", deadline=None, derandomize=True, database=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, database=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _settings():
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _nan_in_uninitialised_memory(monkeypatch):
+    """torch.empty returns NaN. On a GPU the mode that does it forbids operations that tests may need."""
+    if torch.cuda.is_available():
+        yield
+        return
+    monkeypatch.setattr(deterministic, "fill_uninitialized_memory", True)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
