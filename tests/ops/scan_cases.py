@@ -1,5 +1,7 @@
 """Inputs of the recurrence in every awkward form, and what it means for two results to be the same."""
 
+import math
+
 import torch
 from hypothesis import strategies as st
 
@@ -57,8 +59,9 @@ def lay_out(r, s, layout):
         case "contiguous":
             return r, s
         case "fused":
-            parts = torch.cat([r.flatten(2), s.flatten(2)], -1).split([r[0, 0].numel(), s[0, 0].numel()], -1)
-            return tuple(part.unflatten(2, a.shape[2:]) for part, a in zip(parts, (r, s), strict=True))
+            sizes = [math.prod(a.shape[2:]) for a in (r, s)]
+            both = torch.cat([a.reshape(*a.shape[:2], size) for a, size in zip((r, s), sizes, strict=True)], -1)
+            return tuple(part.unflatten(2, a.shape[2:]) for part, a in zip(both.split(sizes, -1), (r, s), strict=True))
         case "time first":
             return tuple(a.transpose(0, 1).contiguous().transpose(0, 1) for a in (r, s))
         case "transposed":
@@ -101,7 +104,6 @@ def cases(draw, draws=tuple(DRAWS), dtypes=tuple(DTYPES), T=st.sampled_from([0, 
         reset=draw(st.sampled_from(RESETS)),
         row=draw(st.booleans()),
         state=draw(st.booleans()),
-        # An empty tensor has nothing to lay out.
         layout=draw(st.sampled_from(LAYOUTS)),
     )
 

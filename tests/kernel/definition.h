@@ -1,0 +1,162 @@
+// What the kernel must compute, as plainly as it can be said: one number at a time, in a loop over time. Nothing here is
+// shared with the kernel but the names of the dtypes.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "problem.h"
+
+namespace definition {
+
+// ---- Numbers. A double holds a number of any dtype exactly.
+
+struct Half {  // a type of 16 bits
+    int mantissa;  // stored bits of the mantissa
+    int lowest;    // the smallest number is 2 ** lowest
+    int infinity() const { return 0x7fff >> mantissa << mantissa; }
+};
+inline Half half(int64_t dtype) { return dtype == BFLOAT16 ? Half{7, -133} : Half{10, -24}; }
+inline int64_t bytes(int64_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
+
+// Rounds to nearest, ties to even. Among positive numbers the bits, read as an integer, count upward from zero: `digits`
+// steps into the binade that starts at bits (unit - lowest) << mantissa.
+inline uint16_t to_half(Half type, double value) {
+    const int sign = std::signbit(value) ? 0x8000 : 0;
+    if (std::isnan(value)) return static_cast<uint16_t>(type.infinity() + 1);
+    if (std::isinf(value) || value == 0) return static_cast<uint16_t>(sign | (value == 0 ? 0 : type.infinity()));
+    int exponent;
+    std::frexp(value, &exponent);
+    const int unit = std::max(exponent - type.mantissa - 1, type.lowest);
+    const int digits = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
+    return static_cast<uint16_t>(sign | std::min(((unit - type.lowest) << type.mantissa) + digits, type.infinity()));
+}
+inline double from_half(Half type, uint16_t bits) {
+    const int size = bits & 0x7fff, exponent = size >> type.mantissa, digits = size & ((1 << type.mantissa) - 1);
+    double value = exponent ? std::ldexp(digits + (1 << type.mantissa), exponent - 1 + type.lowest)
+                            : std::ldexp(digits, type.lowest);
+    if (size >= type.infinity()) value = digits ? NAN : INFINITY;
+    return bits & 0x8000 ? -value : value;
+}
+
+template <class T>
+void put(void* to, T value) {
+    std::memcpy(to, &value, sizeof value);
+}
+template <class T>
+T take(const void* from) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+inline void write(int64_t dtype, void* to, double value) {
+    if (dtype == FLOAT64) return put(to, value);
+    if (dtype == FLOAT32) return put(to, static_cast<float>(value));
+    put(to, to_half(half(dtype), value));
+}
+inline double read(int64_t dtype, const void* from) {
+    if (dtype == FLOAT64) return take<double>(from);
+    if (dtype == FLOAT32) return take<float>(from);
+    return from_half(half(dtype), take<uint16_t>(from));
+}
+inline double rounded(int64_t dtype, double value) {
+    char stored[8];
+    write(dtype, stored, value);
+    return read(dtype, stored);
+}
+
+// ---- The recurrence. C is the type that is computed in: double for float64, float for all others.
+
+template <class C>
+C minimum(C a, C b) {  // a NaN spreads
+    return std::isnan(a) || std::isnan(b) ? C(NAN) : a < b ? a : b;
+}
+template <class C>
+C maximum(C a, C b) {
+    return std::isnan(a) || std::isnan(b) ? C(NAN) : a > b ? a : b;
+}
+
+// after[i] = max(s[i], max_k min(r[i, k], x[k])); degree one is n = 1.
+template <class C>
+void step(int64_t n, const C* r, const C* s, const C* x, C* after) {
+    for (int64_t i = 0; i < n; ++i) {
+        after[i] = s[i];
+        for (int64_t k = 0; k < n; ++k) after[i] = maximum(after[i], minimum(r[i * n + k], x[k]));
+    }
+}
+
+// What of g, the gradient of the larger of the two, belongs to a: all, half at a tie, or nothing. min(a, b) is alike with
+// larger and smaller exchanged. At a NaN no comparison holds, and all of g goes both ways.
+template <class C>
+C of_maximum(C a, C b, C g) {
+    return a < b ? C(0) : a == b ? g * C(0.5) : g;
+}
+template <class C>
+C of_minimum(C a, C b, C g) {
+    return a > b ? C(0) : a == b ? g * C(0.5) : g;
+}
+
+// The gradients of one step from g, the gradient of what came `after`.
+template <class C>
+void step_back_one(C r, C s, C x, C g, C& grad_r, C& grad_s, C& grad_x) {
+    const C m = minimum(r, x), grad_m = of_maximum(m, s, g);
+    grad_s = of_maximum(s, m, g);
+    grad_r = of_minimum(r, x, grad_m);
+    grad_x = of_minimum(x, r, grad_m);
+}
+// Degree n: a row's n minima and its s that attain its value share g evenly. None attains a NaN: then all get a NaN.
+template <class C>
+void step_back_n(int64_t n, const C* r, const C* s, const C* x, const C* after, const C* g, C* grad_r, C* grad_s,
+                 C* grad_x) {
+    for (int64_t k = 0; k < n; ++k) grad_x[k] = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        int64_t attain = s[i] == after[i];
+        for (int64_t k = 0; k < n; ++k) attain += minimum(r[i * n + k], x[k]) == after[i];
+        const C share = attain ? g[i] / C(attain) : C(NAN);
+        grad_s[i] = s[i] == after[i] || !attain ? share : C(0);
+        for (int64_t k = 0; k < n; ++k) {
+            const C r_ik = r[i * n + k], grad_m = minimum(r_ik, x[k]) == after[i] || !attain ? share : C(0);
+            grad_r[i * n + k] = of_minimum(r_ik, x[k], grad_m);
+            grad_x[k] += of_minimum(x[k], r_ik, grad_m);  // in the order of i: the kernel adds in the same
+        }
+    }
+}
+
+// One unit (or, of degree one, one lane) of one batch row.
+template <class C>
+struct Unit {
+    int64_t degree, n, time;
+    std::vector<C> r, s, grad, state, x0;  // (T, n, n), (T, n), (T, n), (n), (n)
+    std::vector<char> reset;               // (T)
+    std::vector<C> x, grad_r, grad_s, grad_state, grad_x0;
+
+    void forward(const std::vector<C>& start) {
+        x.assign(time * n, 0);
+        std::vector<C> before = start;
+        for (int64_t t = 0; t < time; ++t) {
+            if (reset[t]) before = x0;
+            step(n, &r[t * n * n], &s[t * n], before.data(), &x[t * n]);
+            before.assign(&x[t * n], &x[t * n] + n);
+        }
+        for (C& value : x) value += C(0);  // a zero is written as +0
+    }
+    void backward() {
+        grad_r.assign(time * n * n, 0), grad_s.assign(time * n, 0), grad_x0.assign(n, 0);
+        std::vector<C> carry(n, 0), g(n);
+        for (int64_t t = time - 1; t >= 0; --t) {
+            const C* before = reset[t] ? x0.data() : t ? &x[(t - 1) * n] : state.data();
+            for (int64_t i = 0; i < n; ++i) g[i] = grad[t * n + i] + carry[i];
+            if (degree == 0)
+                step_back_one(r[t], s[t], *before, g[0], grad_r[t], grad_s[t], carry[0]);
+            else
+                step_back_n(n, &r[t * n * n], &s[t * n], before, &x[t * n], g.data(), &grad_r[t * n * n], &grad_s[t * n],
+                            carry.data());
+            for (int64_t i = 0; i < n && reset[t]; ++i) grad_x0[i] += carry[i], carry[i] = 0;
+        }
+        grad_state = carry;
+    }
+};
+
+}  // namespace definition

@@ -1,0 +1,187 @@
+"""Every backend returns the states of the definition, bit for bit."""
+
+import pytest
+import torch
+from hypothesis import given
+from scan_cases import (
+    BACKENDS,
+    DEGREES,
+    DRAWS,
+    DTYPES,
+    LAYOUTS,
+    LENGTHS,
+    RESETS,
+    UNITS,
+    WIDTHS,
+    assert_same,
+    assert_same_gradients,
+    assert_same_states,
+    cases,
+    continuous,
+    extreme,
+    held,
+    make_case,
+    run,
+    tied,
+    with_nan,
+)
+
+from latchwork import minmax_scan
+from latchwork.ops.algebra import apply
+
+each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+each_draw = pytest.mark.parametrize("draw", [*DRAWS, held])
+each_reset = pytest.mark.parametrize("reset", RESETS)
+both_degrees = pytest.mark.parametrize("unit", [(5,), (3, 3)], ids=["degree one", "degree n"])
+
+
+@both_degrees
+def test_the_definition_is_a_loop_of_steps(unit):
+    case = make_case((2, 9, *unit), tied)
+    x, states = case["x0"], run(case, "reference")
+    for t in range(9):
+        x = apply(case["r"][:, t], case["s"][:, t], x)
+        assert_same_states(states[:, t], x + 0.0)
+
+
+@each_backend
+@each_dtype
+@each_draw
+@pytest.mark.parametrize("D", WIDTHS)
+def test_every_width_of_degree_one_equals_the_definition(D, draw, dtype, backend):
+    case = make_case((2, 9, D), draw, dtype, reset="random", state=True)
+    assert_same_states(run(case, backend), run(case, "reference"))
+
+
+@each_backend
+@each_dtype
+@pytest.mark.parametrize("N", DEGREES)
+@pytest.mark.parametrize("U", UNITS)
+def test_every_degree_and_number_of_units_equals_the_definition(U, N, dtype, backend):
+    for draw in (continuous, tied, with_nan):
+        case = make_case((2, 4, U, N), draw, dtype, reset="random", state=True)
+        assert_same_states(run(case, backend), run(case, "reference"))
+
+
+@each_backend
+@each_reset
+@each_draw
+@both_degrees
+@pytest.mark.parametrize("T", LENGTHS)
+def test_every_length_and_reset_equals_the_definition(T, unit, draw, reset, backend):
+    case = make_case((2, T, *unit), draw, reset=reset)
+    assert_same_states(run(case, backend), run(case, "reference"))
+
+
+@each_backend
+@each_dtype
+@both_degrees
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_strides_do_not_matter(layout, unit, dtype, backend):
+    case = make_case((2, 9, *unit), tied, dtype, reset="random", state=True, layout=layout)
+    case["x0"] = case["x0"].transpose(0, -1).contiguous().transpose(0, -1)
+    case["state"] = case["state"][:1].expand_as(case["x0"])
+    case["reset"] = case["reset"].T.contiguous().T
+    plain = {name: a.contiguous() for name, a in case.items()}
+    assert_same_states(run(case, backend), run(plain, "reference"))
+
+
+@each_backend
+@both_degrees
+@pytest.mark.parametrize("state", [False, True])
+def test_one_row_of_x0_and_state_serves_all_of_the_batch(state, unit, backend):
+    case = make_case((3, 9, *unit), reset="random", row=True, state=state)
+    repeated = {**case, **{name: case[name].repeat(3, *[1] * len(unit)) for name in ("x0", "state") if case[name] is not None}}
+    assert_same_states(run(case, backend), run(repeated, "reference"))
+    assert_same_states(run(case, backend), run(case, "reference"))
+
+
+@each_backend
+@given(case=cases())
+def test_any_case_equals_the_definition(backend, case):
+    assert_same_states(run(case, backend), run(case, "reference"))
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@each_dtype
+@pytest.mark.parametrize("unit", [(5,), (3, 1), (3, 3)], ids=str)
+@pytest.mark.parametrize("T", [3, 1030])
+def test_a_zero_is_always_positive(T, unit, dtype, backend):
+    zeros = -torch.zeros(1, T, *unit, *unit[1:], dtype=dtype)
+    s = zeros[..., 0] if len(unit) == 2 else zeros
+    x = minmax_scan(zeros, s, s[:, 0], backend=backend)
+    assert not x.signbit().any()
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("place", ["r", "s", "x0", "state"])
+@pytest.mark.parametrize("T", [6, 1030])
+def test_a_nan_of_degree_one_stays_in_its_lane_to_the_end(T, place, backend):
+    case = make_case((2, T, 5), state=place == "state")
+    time = (T // 2,) if place in "rs" else ()
+    case[place][(1, *time, 3)] = torch.nan
+    expected = torch.zeros(2, T, 5, dtype=torch.bool)
+    expected[1, T // 2 if time else 0 :, 3] = True
+    assert torch.equal(run(case, backend).isnan(), expected)
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@pytest.mark.parametrize("T", [6, 1030])
+def test_a_nan_of_degree_n_enters_its_row_and_then_its_unit(T, backend):
+    case = make_case((2, T, 3, 4))
+    case["r"][1, T // 2, 2, 1, 3] = torch.nan
+    expected = torch.zeros(2, T, 3, 4, dtype=torch.bool)
+    expected[1, T // 2, 2, 1] = True
+    expected[1, T // 2 + 1 :, 2] = True
+    assert torch.equal(run(case, backend).isnan(), expected)
+
+
+# What comes before a reset: its own numbers, or such as would show if anything of them came through.
+BEFORE = {"numbers": None, "nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf}
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@both_degrees
+@pytest.mark.parametrize("cut", [1, 4, 8, 1025])
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_reset_lets_nothing_through(before, cut, unit, backend):
+    T = cut + 5
+    case = make_case((2, T, *unit), tied, state=True)
+    case["reset"] = (torch.arange(T) == cut).expand(2, T)
+    if (value := BEFORE[before]) is not None:
+        for a in (case["r"][:, :cut], case["s"][:, :cut], case["state"]):
+            a.fill_(value)
+    alone = {"r": case["r"][:, cut:], "s": case["s"][:, cut:], "x0": case["x0"], "reset": None, "state": None}
+    grad = torch.randint(-4, 5, case["s"].shape).float()
+    grad[:, :cut] = 0
+    x, found = run(case, backend, grad)
+    x_alone, found_alone = run(alone, backend, grad[:, cut:])
+    assert_same(x[:, cut:], x_alone)
+    after = {name: found[name][:, cut:] for name in ("r", "s")}
+    assert_same_gradients({**after, "x0": found["x0"]}, found_alone)
+    if value is None:  # of a NaN and of infinite numbers in degree n, also a zero gradient is shared as NaN
+        assert not any(a.any() for a in (found["r"][:, :cut], found["s"][:, :cut], found["state"]))
+
+
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+@both_degrees
+@pytest.mark.parametrize("draw", [continuous, tied, extreme])
+def test_packed_sequences_equal_the_separate_ones(draw, unit, backend):
+    lengths, T = [1, 7, 3, 1, 12], 24
+    case = make_case((1, T, *unit), draw)
+    grad = torch.randint(-4, 5, case["s"].shape).float()
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    reset = torch.zeros(1, T, dtype=torch.bool)
+    reset[:, starts] = True
+    x, found = run({**case, "reset": reset}, backend, grad)
+    total = torch.zeros_like(case["x0"])
+    for start, length in reversed(list(zip(starts, lengths, strict=True))):  # the order in which the gradients are summed
+        part = slice(start, start + length)
+        alone = {**case, "r": case["r"][:, part], "s": case["s"][:, part]}
+        x_alone, found_alone = run(alone, backend, grad[:, part])
+        assert_same_states(x[:, part], x_alone)
+        assert_same(found["r"][:, part], found_alone["r"])
+        assert_same(found["s"][:, part], found_alone["s"])
+        total += found_alone["x0"]
+    torch.testing.assert_close(found["x0"], total)
