@@ -1,4 +1,4 @@
-// What the kernel must compute, as plainly as it can be said: one number at a time, in a loop over time. Nothing here is
+// What the kernel must compute, as plainly as it can be said: one number at a time, in a loop over time. Nothing is
 // shared with the kernel but the names of the dtypes.
 #pragma once
 #include <algorithm>
@@ -21,17 +21,19 @@ struct Half {  // a type of 16 bits
 inline Half half(int64_t dtype) { return dtype == BFLOAT16 ? Half{7, -133} : Half{10, -24}; }
 inline int64_t bytes(int64_t dtype) { return dtype == FLOAT64 ? 8 : dtype == FLOAT32 ? 4 : 2; }
 
-// Rounds to nearest, ties to even. Among positive numbers the bits, read as an integer, count upward from zero: `digits`
-// steps into the binade that starts at bits (unit - lowest) << mantissa.
+// Rounds to nearest, ties to even. The bits of the positive numbers, read as integers, count them from zero upward,
+// also across the edge to a larger exponent: so a mantissa that rounds up to too many digits needs no care.
 inline uint16_t to_half(Half type, double value) {
-    const int sign = std::signbit(value) ? 0x8000 : 0;
     if (std::isnan(value)) return static_cast<uint16_t>(type.infinity() + 1);
-    if (std::isinf(value) || value == 0) return static_cast<uint16_t>(sign | (value == 0 ? 0 : type.infinity()));
-    int exponent;
-    std::frexp(value, &exponent);
-    const int unit = std::max(exponent - type.mantissa - 1, type.lowest);
-    const int digits = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
-    return static_cast<uint16_t>(sign | std::min(((unit - type.lowest) << type.mantissa) + digits, type.infinity()));
+    int size = value == 0 ? 0 : type.infinity();
+    if (value != 0 && !std::isinf(value)) {
+        int exponent;
+        std::frexp(value, &exponent);
+        const int unit = std::max(exponent - type.mantissa - 1, type.lowest);  // of the last digit that is kept
+        const int digits = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), -unit)));
+        size = std::min(size, ((unit - type.lowest) << type.mantissa) + digits);
+    }
+    return static_cast<uint16_t>(size | (std::signbit(value) ? 0x8000 : 0));
 }
 inline double from_half(Half type, uint16_t bits) {
     const int size = bits & 0x7fff, exponent = size >> type.mantissa, digits = size & ((1 << type.mantissa) - 1);
@@ -41,25 +43,19 @@ inline double from_half(Half type, uint16_t bits) {
     return bits & 0x8000 ? -value : value;
 }
 
-template <class T>
-void put(void* to, T value) {
-    std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-T take(const void* from) {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-}
 inline void write(int64_t dtype, void* to, double value) {
-    if (dtype == FLOAT64) return put(to, value);
-    if (dtype == FLOAT32) return put(to, static_cast<float>(value));
-    put(to, to_half(half(dtype), value));
+    const float single = static_cast<float>(value);
+    const uint16_t bits = to_half(half(dtype), value);
+    const void* from = dtype == FLOAT64 ? &value : dtype == FLOAT32 ? static_cast<const void*>(&single) : &bits;
+    std::memcpy(to, from, bytes(dtype));
 }
 inline double read(int64_t dtype, const void* from) {
-    if (dtype == FLOAT64) return take<double>(from);
-    if (dtype == FLOAT32) return take<float>(from);
-    return from_half(half(dtype), take<uint16_t>(from));
+    double value = 0;
+    float single = 0;
+    uint16_t bits = 0;
+    void* to = dtype == FLOAT64 ? &value : dtype == FLOAT32 ? static_cast<void*>(&single) : &bits;
+    std::memcpy(to, from, bytes(dtype));
+    return dtype == FLOAT64 ? value : dtype == FLOAT32 ? single : from_half(half(dtype), bits);
 }
 inline double rounded(int64_t dtype, double value) {
     char stored[8];
@@ -87,8 +83,8 @@ void step(int64_t n, const C* r, const C* s, const C* x, C* after) {
     }
 }
 
-// What of g, the gradient of the larger of the two, belongs to a: all, half at a tie, or nothing. min(a, b) is alike with
-// larger and smaller exchanged. At a NaN no comparison holds, and all of g goes both ways.
+// What of g, the gradient of max(a, b) or min(a, b), belongs to a: all, half at a tie, or nothing. At a NaN no
+// comparison holds, and all of g goes both ways.
 template <class C>
 C of_maximum(C a, C b, C g) {
     return a < b ? C(0) : a == b ? g * C(0.5) : g;
@@ -151,8 +147,8 @@ struct Unit {
             if (degree == 0)
                 step_back_one(r[t], s[t], *before, g[0], grad_r[t], grad_s[t], carry[0]);
             else
-                step_back_n(n, &r[t * n * n], &s[t * n], before, &x[t * n], g.data(), &grad_r[t * n * n], &grad_s[t * n],
-                            carry.data());
+                step_back_n(n, &r[t * n * n], &s[t * n], before, &x[t * n], g.data(), &grad_r[t * n * n],
+                            &grad_s[t * n], carry.data());
             for (int64_t i = 0; i < n && reset[t]; ++i) grad_x0[i] += carry[i], carry[i] = 0;
         }
         grad_state = carry;

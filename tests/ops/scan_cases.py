@@ -1,6 +1,7 @@
 """Inputs of the recurrence in every awkward form, and what it means for two results to be the same."""
 
 import math
+from contextlib import contextmanager
 
 import torch
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ def make_reset(kind, B, T):
 
 
 def lay_out(r, s, layout):
-    """r and s with the strides that `layout` names; "expanded" repeats the first batch row and the first lane or unit."""
+    """r and s with the strides that `layout` names; "expanded" repeats the first batch row and lane or unit."""
     match layout:
         case "contiguous":
             return r, s
@@ -74,12 +75,15 @@ def lay_out(r, s, layout):
             raise ValueError(layout)
 
 
-def make_case(shape, draw=continuous, dtype=torch.float32, *, reset="never", row=False, state=False, layout="contiguous"):
-    """Keyword arguments of minmax_scan. shape: of s. row: x0 is one row for all of the batch. state: start elsewhere."""
+def make_case(
+    shape, draw=continuous, dtype=torch.float32, *, reset="never", row=False, state=False, layout="contiguous"
+):
+    """Keyword arguments of minmax_scan. shape: of s. row: x0 is one row for the whole batch. state: start elsewhere."""
     B, T, *unit = shape
     r, s = draw(*shape, *unit[1:], dtype=dtype), draw(*shape, dtype=dtype)
     if draw is held:
-        r, s = r + 3, s - 3
+        keep = torch.eye(unit[1], dtype=torch.bool) if len(unit) == 2 else torch.ones((), dtype=torch.bool)
+        r, s = torch.where(keep, r + 3, r - 3), s - 3
     r, s = lay_out(r, s, layout)
     start = unit if row else (B, *unit)
     return {
@@ -92,13 +96,13 @@ def make_case(shape, draw=continuous, dtype=torch.float32, *, reset="never", row
 
 
 @st.composite
-def cases(draw, draws=tuple(DRAWS), dtypes=tuple(DTYPES), T=st.sampled_from([0, 1, 2, 5, 17, 64, 65])):
+def cases(draw, draws=tuple(DRAWS), dtypes=tuple(DTYPES), lengths=(0, 1, 2, 5, 17, 64, 65)):
     """A case of any degree, size, type, kind of data, resets, start and layout."""
     torch.manual_seed(draw(st.integers(0, 2**32 - 1)))
     pick = {name: st.sampled_from(values) for name, values in {"D": WIDTHS, "U": UNITS, "N": DEGREES}.items()}
     unit = draw(st.tuples(pick["D"]) | st.tuples(pick["U"], pick["N"]))
     return make_case(
-        (draw(st.integers(0, 3)), draw(T), *unit),
+        (draw(st.integers(0, 3)), draw(st.sampled_from(lengths)), *unit),
         draw(st.sampled_from(draws)),
         draw(st.sampled_from(dtypes)),
         reset=draw(st.sampled_from(RESETS)),
@@ -144,10 +148,8 @@ def assert_same_states(actual, expected):
 def assert_same_gradients(actual, expected):
     assert actual.keys() == expected.keys()
     for name in actual:
-        try:
+        with naming(f"gradient of {name}"):
             assert_same(actual[name], expected[name])
-        except AssertionError as error:
-            raise AssertionError(f"gradient of {name}: {error}") from None
 
 
 def assert_close_gradients(actual, expected):
@@ -155,4 +157,26 @@ def assert_close_gradients(actual, expected):
     assert actual.keys() == expected.keys()
     for name in actual:
         tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}.get(actual[name].dtype, 2e-2)
-        torch.testing.assert_close(actual[name], expected[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+        with naming(f"gradient of {name}"):
+            torch.testing.assert_close(actual[name], expected[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def assert_backends_equal_the_definition(case, grad=None, check=assert_same_gradients):
+    """The states bit for bit and, where grad is given, the gradients as `check` compares them."""
+    expected = run(case, "reference", grad)
+    for backend in BACKENDS:
+        with naming(f"backend {backend}"):
+            actual = run(case, backend, grad)
+            if grad is None:
+                assert_same_states(actual, expected)
+            else:
+                assert_same_states(actual[0], expected[0])
+                check(actual[1], expected[1])
+
+
+@contextmanager
+def naming(what):
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}") from None

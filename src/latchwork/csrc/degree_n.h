@@ -128,7 +128,7 @@ struct StripN {
           *share = grad + n, *grad_s = share + n;
         for (int64_t t = end - 1; t >= begin; --t) {
             const bool reset = resets(t);
-            for (int64_t g = 0; g < groups(); ++g) {
+            for (int64_t g = groups() - 1; g >= 0; --g) {  // downward like t: the processor sees one stream
                 load(p.r, t, g, n * n, r);
                 load(p.s, t, g, n, s);
                 load(p.x, t, g, n, x);

@@ -13,92 +13,100 @@ struct Line {
     int64_t time;
 };
 
-// A piece: `lanes` lanes in K vectors, the last of which ends with the last lane and so may overlap the one before. Both
-// compute the same there. K = 0: fewer lanes than one vector has.
+// `lanes` lanes in vectors, the last of which ends with the last lane and so may overlap the one before: both compute the
+// same there. K > 0: so many vectors, known at compile time. K = 0: less than one vector. K = ANY: known at run time.
+constexpr int ANY = -1;
 template <class S, int K>
-struct Piece {
-    static constexpr int L = Of<S>::LANES, vectors = K ? K : 1;
+struct Cover {
+    static constexpr int L = Of<S>::LANES;
     int64_t lanes;
-    LATCHWORK_INLINE int64_t at(int k) const { return k + 1 < K ? k * L : K ? lanes - L : 0; }
+    LATCHWORK_INLINE int64_t vectors() const { return K > 0 ? K : K == 0 ? 1 : (lanes + L - 1) / L; }
+    LATCHWORK_INLINE int64_t at(int64_t k) const { return (k + 1) * L <= lanes ? k * L : lanes - L; }
     template <class T>
-    LATCHWORK_INLINE Vector<T> load(const T* from, int k) const {
-        if constexpr (K > 0)
+    LATCHWORK_INLINE Vector<T> load(const T* from, int64_t k) const {
+        if constexpr (K != 0)
             return Memory<T>::load(from + at(k));
         else
             return load_part(from, lanes);
     }
     template <class T>
-    LATCHWORK_INLINE void store(T* to, int k, Vector<T> value) const {
-        if constexpr (K > 0)
+    LATCHWORK_INLINE void store(T* to, int64_t k, Vector<T> value) const {
+        if constexpr (K != 0)
             Memory<T>::store(to + at(k), value);
         else
             store_part(to, value, lanes);
     }
 };
 
-// A piece over `steps` steps, its state in registers. x is the state before the first step and, after, of the last.
+// `steps` steps. state[k]: vector k of the state before the first step and, after, of the last.
 template <class S, int K>
-__attribute__((noinline)) void forward_piece(Piece<S, K> piece, Line<const S> r, Line<const S> s, Line<S> out,
-                                             int64_t steps, Compute<S>* x) {
-    using C = Compute<S>;
-    Vector<S> state[piece.vectors];
-    for (int k = 0; k < piece.vectors; ++k) state[k] = piece.template load<C>(x, k);
+LATCHWORK_INLINE void forward_steps(Cover<S, K> cover, Line<const S> r, Line<const S> s, Line<S> out, int64_t steps,
+                                    Vector<S>* state) {
     for (int64_t t = 0; t < steps; ++t, r.at += r.time, s.at += s.time, out.at += out.time) {
-#pragma GCC unroll 16
-        for (int k = 0; k < piece.vectors; ++k) {
-            state[k] = advance(piece.template load<S>(r.at, k), piece.template load<S>(s.at, k), state[k]);
-            piece.template store<S>(out.at, k, state[k] + C(0));  // + 0: never -0
+        for (int64_t k = 0; k < cover.vectors(); ++k) {
+            Vector<S> x = advance(cover.load(r.at, k), cover.load(s.at, k), state[k]);
+            state[k] = x;
+            cover.store(out.at, k, x + Compute<S>(0));  // + 0: never -0
         }
     }
-    for (int k = 0; k < piece.vectors; ++k) piece.template store<C>(x, k, state[k]);
 }
 
 // The same backward, from the last step. `first` is the state that the first step started from; the others started from
 // the x of the step before. The carry comes from later steps and leaves for earlier ones.
 template <bool Store, class S, int K>
-__attribute__((noinline)) void backward_piece(Piece<S, K> piece, Line<const S> grad, Line<const S> r, Line<const S> s,
-                                              Line<const S> x, Line<S> grad_r, Line<S> grad_s, int64_t steps,
-                                              const S* first, Compute<S>* carry) {
+LATCHWORK_INLINE void backward_steps(Cover<S, K> cover, Line<const S> grad, Line<const S> r, Line<const S> s,
+                                     Line<const S> x, Line<S> grad_r, Line<S> grad_s, int64_t steps, const S* first,
+                                     Vector<S>* carry) {
     using C = Compute<S>;
     using V = Vector<S>;
-    V carried[piece.vectors];
-    for (int k = 0; k < piece.vectors; ++k) carried[k] = piece.template load<C>(carry, k);
     for (int64_t t = steps - 1; t >= 0; --t) {
         const S *g_t = grad.at + t * grad.time, *r_t = r.at + t * r.time, *s_t = s.at + t * s.time;
         const S* before = t ? x.at + (t - 1) * x.time : first;
         S *to_r = Store ? grad_r.at + t * grad_r.time : nullptr, *to_s = Store ? grad_s.at + t * grad_s.time : nullptr;
-#pragma GCC unroll 16
-        for (int k = 0; k < piece.vectors; ++k) {
-            V r_k = piece.template load<S>(r_t, k), s_k = piece.template load<S>(s_t, k);
-            V x_k = piece.template load<S>(before, k), m = minimum(r_k, x_k);
-            V g = piece.template load<S>(g_t, k) + carried[k];
+        for (int64_t k = cover.vectors() - 1; k >= 0; --k) {  // downward like t: the processor sees one stream
+            V r_k = cover.load(r_t, k), s_k = cover.load(s_t, k), x_k = cover.load(before, k), m = minimum(r_k, x_k);
+            V g = cover.load(g_t, k) + carry[k];
             V shared = m == s_k ? g * C(0.5) : g;  // a tie is shared evenly
             V g_m = m < s_k ? V{} : shared;
             V shared_m = r_k == x_k ? g_m * C(0.5) : g_m;
-            carried[k] = r_k < x_k ? V{} : shared_m;
+            carry[k] = r_k < x_k ? V{} : shared_m;
             if constexpr (Store) {
-                piece.template store<S>(to_s, k, s_k < m ? V{} : shared);
-                piece.template store<S>(to_r, k, x_k < r_k ? V{} : shared_m);
+                cover.store(to_s, k, s_k < m ? V{} : shared);
+                cover.store(to_r, k, x_k < r_k ? V{} : shared_m);
             }
         }
     }
-    for (int k = 0; k < piece.vectors; ++k) piece.template store<C>(carry, k, carried[k]);
 }
 
-// Calls f(piece, first lane) for pieces that cover `lanes`: of Most vectors while a whole vector is left after them, and
-// the rest.
+// Calls f(cover, vectors) with the lanes' numbers as vectors, and puts them back after: up to Most in registers, more in
+// memory, where a row at a time goes by.
 template <class S, int K, class F>
-LATCHWORK_INLINE void rest_piece(int64_t lanes, int64_t first, F&& f) {
-    if ((lanes - first + Of<S>::LANES - 1) / Of<S>::LANES == K) return f(Piece<S, K>{lanes - first}, first);
-    if constexpr (K > 1) rest_piece<S, K - 1>(lanes, first, f);
+__attribute__((noinline)) void in_registers(int64_t lanes, Compute<S>* numbers, F f) {
+    Cover<S, K> cover{lanes};
+    Vector<S> vectors[K ? K : 1];
+    for (int k = 0; k < cover.vectors(); ++k) vectors[k] = cover.load(numbers, k);
+    f(cover, vectors);
+    for (int k = 0; k < cover.vectors(); ++k) cover.store(numbers, k, vectors[k]);
+}
+template <class S, class F>
+__attribute__((noinline)) void in_memory(int64_t lanes, Compute<S>* numbers, F f) {
+    Cover<S, ANY> cover{lanes};
+    Scratch<Vector<S>> vectors(cover.vectors());
+    for (int64_t k = 0; k < cover.vectors(); ++k) vectors.data[k] = cover.load(numbers, k);
+    f(cover, vectors.data);
+    for (int64_t k = 0; k < cover.vectors(); ++k) cover.store(numbers, k, vectors.data[k]);
 }
 template <class S, int Most, class F>
-LATCHWORK_INLINE void for_pieces(int64_t lanes, F&& f) {
+LATCHWORK_INLINE void with_vectors(int64_t lanes, Compute<S>* numbers, F f) {
     constexpr int L = Of<S>::LANES;
-    int64_t first = 0;
-    if (lanes < L) return f(Piece<S, 0>{lanes}, first);
-    for (; lanes - first >= (Most + 1) * L; first += Most * L) f(Piece<S, Most>{Most * L}, first);
-    rest_piece<S, Most + 1>(lanes, first, f);
+    if (lanes > Most * L)
+        in_memory<S>(lanes, numbers, f);
+    else if (lanes < L)
+        in_registers<S, 0>(lanes, numbers, f);
+    else if (lanes > (Most - 1) * L)
+        in_registers<S, Most>(lanes, numbers, f);
+    else if constexpr (Most > 1)
+        with_vectors<S, Most - 1>(lanes, numbers, f);
 }
 
 // A strip: lanes [first, first + lanes) of one batch row. The methods run it over steps [begin, end).
@@ -108,13 +116,10 @@ struct StripOne {
     static constexpr int L = Of<S>::LANES;
     const Problem& p;
     int64_t b, first, lanes;
-    int64_t tile;  // steps that all pieces take before the next, so that a row's cache lines meet them all
 
     static StripOne make(const Problem& p, int64_t index, int64_t strips, int64_t strip_lanes) {
         int64_t first = index % strips * strip_lanes;
-        int64_t lanes = p.width - first < strip_lanes ? p.width - first : strip_lanes;
-        int64_t tile = 4096 / lanes;
-        return {p, index / strips, first, lanes, tile < 2 ? 2 : tile};
+        return {p, index / strips, first, p.width - first < strip_lanes ? p.width - first : strip_lanes};
     }
     int64_t state_size() const { return lanes; }
     int64_t pair_size() const { return 2 * lanes + 1; }
@@ -122,8 +127,8 @@ struct StripOne {
     S* at(const Rows& rows, int64_t t) const {
         return static_cast<S*>(rows.data) + b * rows.batch + t * rows.time + first;
     }
-    Line<S> line(const Rows& rows, int64_t t, int64_t lane) const { return {at(rows, t) + lane, rows.time}; }
-    Line<const S> read(const Rows& rows, int64_t t, int64_t lane) const { return {at(rows, t) + lane, rows.time}; }
+    Line<S> line(const Rows& rows, int64_t t) const { return {at(rows, t), rows.time}; }
+    Line<const S> read(const Rows& rows, int64_t t) const { return {at(rows, t), rows.time}; }
     bool resets(int64_t t) const {
         return p.reset.data && static_cast<const uint8_t*>(p.reset.data)[b * p.reset.batch + t * p.reset.time];
     }
@@ -141,9 +146,9 @@ struct StripOne {
     void forward(int64_t begin, int64_t end, C* state) const {
         for (int64_t t = begin, next; t < end; t = next) {
             if (resets(t)) load_state(state, p.x0);
-            for (next = t + 1; next < end && next < t + tile && !resets(next);) ++next;
-            for_pieces<S, 8>(lanes, [&](auto piece, int64_t d) {
-                forward_piece(piece, read(p.r, t, d), read(p.s, t, d), line(p.x, t, d), next - t, state + d);
+            for (next = t + 1; next < end && !resets(next);) ++next;
+            with_vectors<S, 9>(lanes, state, [&](auto cover, Vector<S>* vectors) {
+                forward_steps(cover, read(p.r, t), read(p.s, t), line(p.x, t), next - t, vectors);
             });
         }
     }
@@ -152,12 +157,12 @@ struct StripOne {
     template <bool Store, class Sink>
     void backward(int64_t begin, int64_t end, C* carry, Sink&& sink) const {
         for (int64_t t, next = end; next > begin; next = t) {
-            for (t = next - 1; t > begin && t > next - tile && !resets(t);) --t;
+            for (t = next - 1; t > begin && !resets(t);) --t;
             const bool reset = resets(t);
             const S* before = reset ? at(p.x0, 0) : t ? at(p.x, t - 1) : at(p.state, 0);
-            for_pieces<S, 4>(lanes, [&](auto piece, int64_t d) {
-                backward_piece<Store>(piece, read(p.grad, t, d), read(p.r, t, d), read(p.s, t, d), read(p.x, t, d),
-                                      line(p.grad_r, t, d), line(p.grad_s, t, d), next - t, before + d, carry + d);
+            with_vectors<S, 5>(lanes, carry, [&](auto cover, Vector<S>* vectors) {
+                backward_steps<Store>(cover, read(p.grad, t), read(p.r, t), read(p.s, t), read(p.x, t),
+                                      line(p.grad_r, t), line(p.grad_s, t), next - t, before, vectors);
             });
             if (reset) {
                 sink(carry);

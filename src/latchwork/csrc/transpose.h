@@ -59,8 +59,9 @@ struct Planes<float> {
         if (size < 4) return gather_small(from, size, units, planes);
         const float* unit[8];
         for (int64_t l = 0; l < 8; ++l) unit[l] = from + (l < units ? l : units - 1) * size;
-        for (int64_t group = 0; group < size; group += 4) {
-            const int64_t e = group + 4 <= size ? group : size - 4;  // the last group may overlap the one before
+        // Downward, since the backward pass, which moves most, goes downward in time; the last four may overlap others.
+        for (int64_t group = (size - 1) / 4 * 4; group >= 0; group -= 4) {
+            const int64_t e = group + 4 <= size ? group : size - 4;
             Square q = transpose({join(four(unit[0] + e), four(unit[4] + e)), join(four(unit[1] + e), four(unit[5] + e)),
                                   join(four(unit[2] + e), four(unit[6] + e)), join(four(unit[3] + e), four(unit[7] + e))});
             planes[e] = q.a, planes[e + 1] = q.b, planes[e + 2] = q.c, planes[e + 3] = q.d;
@@ -68,7 +69,7 @@ struct Planes<float> {
     }
     static LATCHWORK_INLINE void scatter(const Eight* planes, int64_t size, int64_t units, float* to) {
         if (size < 4) return scatter_small(planes, size, units, to);
-        for (int64_t group = 0; group < size; group += 4) {
+        for (int64_t group = (size - 1) / 4 * 4; group >= 0; group -= 4) {
             const int64_t e = group + 4 <= size ? group : size - 4;
             Square q = transpose({planes[e], planes[e + 1], planes[e + 2], planes[e + 3]});
             put_units(q, to + e, size, units);

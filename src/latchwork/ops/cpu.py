@@ -13,6 +13,7 @@ from torch import Tensor
 
 from latchwork.ops.parallel import Gradients
 
+LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
@@ -44,6 +45,7 @@ def load() -> ctypes.CDLL | str:
         return f"the C++ kernel does not load: {error}"
     library.latchwork_isa.restype = ctypes.c_char_p
     library.latchwork_problem_size.restype = ctypes.c_int64
+    library.latchwork_huge_pages.restype = None
     if library.latchwork_problem_size() != ctypes.sizeof(Problem):
         return "the C++ kernel is of another version of latchwork; install the package again"
     return library
@@ -68,6 +70,13 @@ def _library() -> ctypes.CDLL:
     if isinstance(library, str):
         raise RuntimeError(library)
     return library
+
+
+def _empty(shape: torch.Size, like: Tensor) -> Tensor:
+    fresh = like.new_empty(shape)
+    if (size := fresh.numel() * fresh.element_size()) >= LARGE:
+        _library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
+    return fresh
 
 
 def _inner_contiguous(a: Tensor, inner: int) -> Tensor:
@@ -126,7 +135,7 @@ def forward(
     out: Tensor | None = None,
 ) -> Tensor:
     """Every state; shapes as in `reference_scan`. chunk: steps that run in parallel to others, 0 to choose."""
-    x = torch.empty_like(s, memory_format=torch.contiguous_format) if out is None else out
+    x = _empty(s.shape, s) if out is None else out
     if x.numel() == 0:
         return x
     r, s = _prepare(r, s)
@@ -151,11 +160,9 @@ def backward(
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Gradients:
     """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
-    contiguous = torch.contiguous_format
-    grad_r = torch.empty_like(r, memory_format=contiguous) if out is None else out[0]
-    grad_s = torch.empty_like(s, memory_format=contiguous) if out is None else out[1]
-    grad_state = torch.zeros_like(state, memory_format=contiguous)
-    grad_x0 = None if reset is None else torch.zeros_like(state, memory_format=contiguous)
+    grad_r, grad_s = (_empty(r.shape, r), _empty(s.shape, s)) if out is None else out
+    grad_state = state.new_zeros(state.shape)
+    grad_x0 = None if reset is None else state.new_zeros(state.shape)
     if s.numel() == 0:
         return grad_r, grad_s, grad_state, grad_x0
     r, s = _prepare(r, s)
