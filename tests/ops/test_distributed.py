@@ -35,7 +35,8 @@ def run_cases(rank: int, world: int, init: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world)
     dtypes = (torch.float32, torch.float64, torch.bfloat16)
-    cases = itertools.product(BACKENDS, ("continuous", "ties", "held", "nan"), (1, 3), dtypes, CUTS[world], (False, True))
+    kinds = ("continuous", "ties", "held", "nan")
+    cases = itertools.product(BACKENDS, kinds, (1, 3), dtypes, CUTS[world], (False, True))
     for seed, (backend, kind, degree, dtype, cuts, packed) in enumerate(cases):
         torch.manual_seed(seed)
         tensors = draw(kind, degree, dtype, sum(cuts))

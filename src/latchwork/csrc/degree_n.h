@@ -9,19 +9,26 @@
 
 namespace LATCHWORK_ISA {
 
-// after[i] = max(s[i], max_k min(r[i, k], x[k])). `stride` is the distance of x[k + 1] from x[k]; s may be after.
+// y = max(y, max_k min(row[k], x[k])), with x[k] at x[k * stride].
 template <class V>
-LATCHWORK_INLINE void step_n(const V* r, const V* s, const V* x, int64_t stride, int64_t n, V* after) {
+LATCHWORK_INLINE void step_row(const V* row, const V* x, int64_t stride, int64_t n, V& y) {
+    auto bad = y != y;
+    for (int64_t k = 0; k < n; ++k) {
+        V a = row[k], c = x[k * stride];
+        V m = a < c ? a : c;
+        y = m > y ? m : y;
+        bad |= unordered(a, c);
+    }
+    y = with_nan(y, bad);
+}
+
+// after[i] = max(s[i], max_k min(r[i, k], x[k])); s may be after.
+template <class V>
+LATCHWORK_INLINE void step_n(const V* r, const V* s, const V* x, int64_t n, V* after) {
     for (int64_t i = 0; i < n; ++i) {
         V y = s[i];
-        auto bad = y != y;
-        for (int64_t k = 0; k < n; ++k) {
-            V a = r[i * n + k], c = x[k * stride];
-            V m = a < c ? a : c;
-            y = m > y ? m : y;
-            bad |= unordered(a, c);
-        }
-        after[i] = with_nan(y, bad);
+        step_row(r + i * n, x, 1, n, y);
+        after[i] = y;
     }
 }
 
@@ -112,7 +119,7 @@ struct StripN {
                 V* x = planes(state) + g * n;
                 load(p.r, t, g, n * n, r);
                 load(p.s, t, g, n, s);
-                step_n(r, s, x, 1, n, after);
+                step_n(r, s, x, n, after);
                 for (int64_t i = 0; i < n; ++i) x[i] = after[i], after[i] += C(0);  // + 0: never -0
                 put(p.x, t, g, n, after);
             }
@@ -156,39 +163,40 @@ struct StripN {
         C& constant = pair[groups() * size * L];
         constant = C(0);
         const V high = V{} + infinity<C>(), low = -high;
+        // No steps: the identity. It is not composed with, since min(-inf, NaN) would spread a NaN to other rows.
         for (int64_t g = 0; g < groups(); ++g)
             for (int64_t i = 0; i < size; ++i) planes(pair)[g * size + i] = i < n * n && i % (n + 1) == 0 ? high : low;
         for (int64_t t = end - 1; t >= begin && constant == C(0); --t) {
             constant = resets(t) ? C(1) : C(0);
-            bool open = false;
+            bool open = t + 1 == end;
             for (int64_t g = 0; g < groups(); ++g) {
                 V *whole_r = planes(pair) + g * size, *whole_s = whole_r + n * n;
-                load(p.r, t, g, n * n, r);
-                load(p.s, t, g, n, s);
-                step_n(whole_r, whole_s, s, 1, n, whole_s);
-                for (int64_t i = 0; i < n; ++i) {  // row i of whole_r (x) r: each column of r as a state, -inf for no s
-                    for (int64_t j = 0; j < n; ++j) {
-                        row[j] = low;
-                        step_row(whole_r + i * n, r + j, n, row[j]);
-                    }
-                    for (int64_t j = 0; j < n; ++j) whole_r[i * n + j] = row[j], open |= any(row[j] > whole_s[i]);
+                if (t + 1 == end) {
+                    load(p.r, t, g, n * n, whole_r);
+                    load(p.s, t, g, n, whole_s);
+                } else {
+                    load(p.r, t, g, n * n, r);
+                    load(p.s, t, g, n, s);
+                    open |= compose_step(r, s, n, row, whole_r, whole_s);
                 }
                 if (constant == C(0)) continue;
                 load(p.x0, 0, g, n, x0);
-                step_n(whole_r, whole_s, x0, 1, n, whole_s);
+                step_n(whole_r, whole_s, x0, n, whole_s);
                 for (int64_t i = 0; i < n * n; ++i) whole_r[i] = low;
             }
             if (early && !open) return;
         }
     }
-    static void step_row(const V* row, const V* column, int64_t n, V& y) {
-        auto bad = y != y;
-        for (int64_t k = 0; k < n; ++k) {
-            V m = row[k] < column[k * n] ? row[k] : column[k * n];
-            y = m > y ? m : y;
-            bad |= unordered(row[k], column[k * n]);
+    // Puts the step (r, s) before the pair. Returns whether any state still comes through.
+    static bool compose_step(const V* r, const V* s, int64_t n, V* row, V* whole_r, V* whole_s) {
+        const V low = V{} - infinity<C>();  // for no s
+        bool open = false;
+        step_n(whole_r, whole_s, s, n, whole_s);
+        for (int64_t i = 0; i < n; ++i) {  // row i of whole_r (x) r, each column of r as a state
+            for (int64_t j = 0; j < n; ++j) row[j] = low, step_row(whole_r + i * n, r + j, n, n, row[j]);
+            for (int64_t j = 0; j < n; ++j) whole_r[i * n + j] = row[j], open |= any(row[j] > whole_s[i]);
         }
-        y = with_nan(y, bad);
+        return open;
     }
     void apply(const C* pair, const C* state, C* after) const {
         const int64_t n = this->n(), size = n * (n + 1);
@@ -199,7 +207,7 @@ struct StripN {
             if (constant)
                 for (int64_t i = 0; i < n; ++i) to[i] = whole_s[i];
             else
-                step_n(whole_r, whole_s, planes(state) + g * n, 1, n, to);
+                step_n(whole_r, whole_s, planes(state) + g * n, n, to);
         }
     }
     void store_pair(const C* pair) const {

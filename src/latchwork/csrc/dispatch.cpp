@@ -50,12 +50,18 @@ const Isa& chosen() {
     return isa;
 }
 
+// Matrix units are transposed in registers eight at a time (transpose.h), which AVX2 has and AVX-512 would not speed up.
+const Isa& chosen_for(const Problem* p) {
+    for (const Isa& isa : isas)
+        if (p->degree && !std::strcmp(chosen().name, "avx512") && !std::strcmp(isa.name, "avx2")) return isa;
+    return chosen();
+}
+
 }  // namespace
 
-extern "C" {
-__attribute__((visibility("default"))) int latchwork_forward(const Problem* p) { return chosen().forward(p); }
-__attribute__((visibility("default"))) int latchwork_backward(const Problem* p) { return chosen().backward(p); }
-__attribute__((visibility("default"))) int latchwork_compose(const Problem* p) { return chosen().compose(p); }
-__attribute__((visibility("default"))) const char* latchwork_isa() { return chosen().name; }
-__attribute__((visibility("default"))) int64_t latchwork_problem_size() { return sizeof(Problem); }
-}
+#define EXPORT extern "C" __attribute__((visibility("default")))
+EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p).forward(p); }
+EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p).backward(p); }
+EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p).compose(p); }
+EXPORT const char* latchwork_isa() { return chosen().name; }
+EXPORT int64_t latchwork_problem_size() { return sizeof(Problem); }

@@ -24,6 +24,9 @@ int run(const Problem& p, Task task) {
 template <class S>
 int run_degree(const Problem& p, Task task) {
     if (p.degree == 0) return run<StripOne<S>>(p, task);
+#if defined(__AVX512F__)
+    return 1;  // dispatch.cpp gives matrix units to AVX2
+#else
     if constexpr (sizeof(S) == 4) {  // the usual degrees, with their loops unrolled
         switch (p.degree) {
             case 2: return run<StripN<S, 2>>(p, task);
@@ -34,6 +37,7 @@ int run_degree(const Problem& p, Task task) {
         }
     }
     return run<StripN<S, 0>>(p, task);
+#endif
 }
 
 int run_dtype(const Problem& p, Task task) {

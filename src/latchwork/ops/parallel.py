@@ -51,17 +51,15 @@ def _chunked(
     r, s, out = (_cut(a, length) for a in (r, s, out))  # (B, chunks, length, ...)
     chunk_reset = None if reset is None else _cut(reset, length)
     start = None if x0 is None else x0.unsqueeze(1)
-    whole: Step = identity(r[:, :, 0], s[:, :, 0])
+    whole: Step = r[:, :, 0], s[:, :, 0]
     for t in range(length):
-        whole = algebra.compose(whole, (r[:, :, t], s[:, :, t]))
-        if chunk_reset is not None and start is not None:
-            r_t, s_t = r[:, :, t], s[:, :, t]
-            from_start = _advance(r_t, s_t, start.expand_as(s_t))
+        step: Step = r[:, :, t], s[:, :, t]
+        whole = algebra.compose(whole, step) if t else step
+        if chunk_reset is not None and start is not None:  # from a reset on, the chunk is a constant
             now = chunk_reset[:, :, t]
-            # From here on the chunk is constant: its r lets nothing through.
             whole = (
-                torch.where(broadcast_reset(now, r_t), -torch.inf, whole[0]),
-                torch.where(broadcast_reset(now, s_t), from_start, whole[1]),
+                torch.where(broadcast_reset(now, whole[0]), -torch.inf, whole[0]),
+                torch.where(broadcast_reset(now, whole[1]), _advance(*step, start.expand_as(step[1])), whole[1]),
             )
     before = torch.empty_like(s[:, :, 0])
     for c in range(s.shape[1]):
