@@ -34,7 +34,7 @@ def test_a_wrong_backend_is_reported_and_exits_with_1(monkeypatch) -> None:
 
 
 def test_without_the_kernel_the_check_says_why_and_the_torch_path_serves(monkeypatch) -> None:
-    monkeypatch.setattr(cpu, "load", lambda: "the package was installed without its C++ kernel")
+    monkeypatch.setattr(cpu, "MISSING", "the package was installed without its C++ kernel")
     reports = {report.backend: report for report in check_backends()}
     assert reports["cpu"].missing == "the package was installed without its C++ kernel"
     assert reports["torch"].missing is None

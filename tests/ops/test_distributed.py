@@ -12,10 +12,10 @@ import torch.multiprocessing as mp
 
 import latchwork
 from latchwork.ops import distributed
-from latchwork.ops.cpu import load
+from latchwork.ops.cpu import MISSING
 
 CUTS = {2: [(5, 8), (1, 12), (0, 13), (13, 0)], 3: [(4, 4, 5), (1, 11, 1), (6, 0, 7), (0, 0, 13)]}
-BACKENDS = ["torch"] if isinstance(load(), str) else ["cpu", "torch"]
+BACKENDS = ["torch"] if MISSING else ["cpu", "torch"]
 
 
 def draw(kind: str, degree: int, dtype: torch.dtype, steps: int) -> tuple[torch.Tensor, ...]:

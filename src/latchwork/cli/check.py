@@ -28,8 +28,7 @@ def check() -> None:
             table.add_row(report.backend, report.device, "[green]right", f"{report.cases} cases, all equal")
     console = Console()
     console.print(table)
-    kernel = cpu.load()
-    instructions = "no C++ kernel" if isinstance(kernel, str) else f"C++ kernel with {cpu.isa()}"
+    instructions = "no C++ kernel" if cpu.MISSING else f"C++ kernel with {cpu.isa()}"
     console.print(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {instructions}, "
         f"{torch.get_num_threads()} threads; {time.perf_counter() - start:.1f} s"

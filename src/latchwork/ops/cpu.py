@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib.util
-import os
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -33,14 +30,13 @@ class Problem(ctypes.Structure):
     )
 
 
-@functools.cache
-def load() -> ctypes.CDLL | str:
+def _load() -> ctypes.CDLL | str:
     """The library, or why there is none. It is loaded after torch, whose OpenMP threads it then shares."""
     found = importlib.util.find_spec("latchwork._kernel")
     if found is None or found.origin is None:
         return "the package was installed without its C++ kernel; install it again where there is a C++ compiler"
     try:
-        library = ctypes.CDLL(os.fspath(Path(found.origin)))
+        library = ctypes.CDLL(found.origin)
     except OSError as error:
         return f"the C++ kernel does not load: {error}"
     library.latchwork_isa.restype = ctypes.c_char_p
@@ -51,12 +47,13 @@ def load() -> ctypes.CDLL | str:
     return library
 
 
+_loaded = _load()
+MISSING = _loaded if isinstance(_loaded, str) else None  # why there is no kernel, or None
+
+
 def unfit(r: Tensor) -> str | None:
     """Why the kernel cannot take r, or None."""
-    if r.device.type != "cpu":
-        return f"r is on {r.device}, not on the CPU"
-    library = load()
-    return library if isinstance(library, str) else None
+    return MISSING if r.device.type == "cpu" else f"r is on {r.device}, not on the CPU"
 
 
 def isa() -> str:
@@ -66,10 +63,9 @@ def isa() -> str:
 
 
 def _library() -> ctypes.CDLL:
-    library = load()
-    if isinstance(library, str):
-        raise RuntimeError(library)
-    return library
+    if isinstance(_loaded, str):
+        raise RuntimeError(_loaded)
+    return _loaded
 
 
 def _empty(shape: torch.Size, like: Tensor) -> Tensor:

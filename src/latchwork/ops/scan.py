@@ -63,7 +63,7 @@ def minmax_scan(
     >>> minmax_scan(r, s, torch.zeros(1)).flatten()
     tensor([5., 5., 1.])
     """
-    if torch.is_autocast_enabled(r.device.type):
+    if torch.amp.is_autocast_available(r.device.type) and torch.is_autocast_enabled(r.device.type):
         r, s, x0, state = _promote(r, s, x0, state)
     check_arguments(r, s, x0, reset, state)
     x0 = x0.expand(s.shape[:1] + s.shape[2:])
