@@ -77,7 +77,8 @@ def test_where_there_is_no_kernel_auto_takes_torch_and_cpu_says_why(monkeypatch)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     case = make_case(ONE)
     assert choose("auto", case["r"]) == "cpu"
-    monkeypatch.setattr(cpu, "load", lambda: "there is no kernel")
+    for name in ("MISSING", "_loaded"):
+        monkeypatch.setattr(cpu, name, "there is no kernel")
     assert choose("auto", case["r"]) == "torch"
     assert torch.equal(minmax_scan(**case), minmax_scan(**case, backend="reference"))
     with pytest.raises(ValueError, match="backend 'cpu' cannot run: there is no kernel"):
