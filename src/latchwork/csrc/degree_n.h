@@ -95,6 +95,14 @@ struct StripN {
     LATCHWORK_INLINE void put(const Rows& rows, int64_t t, int64_t g, int64_t size, const V* planes) const {
         Planes<S>::scatter(planes, size, in_group(), at(rows, t, g, size));
     }
+    // Asks for all matrices of time t ahead of their use, Write: for writing. A processor foresees them poorly: they are
+    // visited downward, a few numbers of each unit in turn.
+    template <int Write>
+    void fetch(const Rows& rows, int64_t t) const {
+        const int64_t size = n() * n();
+        const S* from = at(rows, t, 0, size);
+        for (int64_t k = units * size - 1; k >= 0; k -= 64 / int64_t(sizeof(S))) __builtin_prefetch(from + k, Write);
+    }
     bool resets(int64_t t) const {
         return p.reset.data && static_cast<const uint8_t*>(p.reset.data)[b * p.reset.batch + t * p.reset.time];
     }
@@ -135,6 +143,10 @@ struct StripN {
           *share = grad + n, *grad_s = share + n;
         for (int64_t t = end - 1; t >= begin; --t) {
             const bool reset = resets(t);
+            if (t > begin) {
+                fetch<0>(p.r, t - 1);
+                if constexpr (Store) fetch<1>(p.grad_r, t - 1);
+            }
             for (int64_t g = groups() - 1; g >= 0; --g) {  // downward like t: the processor sees one stream
                 load(p.r, t, g, n * n, r);
                 load(p.s, t, g, n, s);
