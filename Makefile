@@ -18,15 +18,15 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/ready  ## the figures of the README, about 15 minutes
+bench: .venv/ready  ## the figures of the README, about 20 minutes
 	$(PIP) --requirement benchmarks/requirements.txt
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/figures.py
 
 sanitize:  ## the C++ kernel under AddressSanitizer and UBSan, 100,000 random cases for each instruction set
-	cmake -S tests/kernel -B build/sanitize -DCMAKE_BUILD_TYPE=Debug
+	cmake -S tests/kernel -B build/sanitize
 	cmake --build build/sanitize --parallel 2
-	LATCHWORK_ISA=baseline build/sanitize/fuzz 100000
-	LATCHWORK_ISA=avx2 build/sanitize/fuzz 100000
+	ctest --test-dir build/sanitize --output-on-failure
 
 # torch first and by its exact pin, so that nothing asks the index for a newer one.
 .venv/ready: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*)
