@@ -13,13 +13,19 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1e3:,.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
+
+
 def speed(record: dict[str, Any]) -> str:
     """A row a contender, a column a shape: forward / forward+backward in ms, 1 thread."""
     rows = [row for row in record["speed"] if row["threads"] == 1]
     shapes = list(dict.fromkeys(str(tuple(row["shape"])) for row in rows))
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
-        times = [f"{row[mode] * 1e3:.3g}" if row.get(mode) else "-" for mode in ("forward", "forward+backward")]
+        times = [milliseconds(row.get(mode)) for mode in ("forward", "forward+backward")]
         cells.setdefault(row["contender"], {})[str(tuple(row["shape"]))] = " / ".join(times)
     return table(
         ["ms", *shapes], [[name, *(found.get(shape, "-") for shape in shapes)] for name, found in cells.items()]
