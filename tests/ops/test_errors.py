@@ -128,3 +128,18 @@ def test_the_definition_has_the_second_gradient_that_the_error_promises(shape):
     (second,) = torch.autograd.grad(first.sum(), case["r"])
     assert second.shape == case["r"].shape
     assert second.any()
+
+
+@pytest.mark.parametrize("name", ["s", "x"])
+def test_a_step_of_mixed_or_wrong_dtypes_names_the_argument(name):
+    step = {"r": torch.zeros(2, 3), "s": torch.zeros(2, 3), "x": torch.zeros(2, 3)}
+    with pytest.raises(TypeError, match=f"{name} must have the dtype of r"):
+        minmax_step(**{**step, name: step[name].double()})
+    with pytest.raises(TypeError, match="r must be float32"):
+        minmax_step(*(value.long() for value in step.values()))
+
+
+def test_a_step_under_autocast_takes_the_wider_type():
+    r, s, x = torch.randn(2, 3).bfloat16(), torch.randn(2, 3).bfloat16(), torch.randn(2, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(minmax_step(r, s, x), minmax_step(r, s, x.bfloat16()))

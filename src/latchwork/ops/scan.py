@@ -63,7 +63,7 @@ def minmax_scan(
     >>> minmax_scan(r, s, torch.zeros(1)).flatten()
     tensor([5., 5., 1.])
     """
-    if torch.amp.is_autocast_available(r.device.type) and torch.is_autocast_enabled(r.device.type):
+    if _autocast(r):
         r, s, x0, state = _promote(r, s, x0, state)
     check_arguments(r, s, x0, reset, state)
     x0 = x0.expand(s.shape[:1] + s.shape[2:])
@@ -84,8 +84,10 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     >>> minmax_step(torch.tensor([[9.0, 1.0]]), torch.tensor([[0.0, 0.0]]), torch.tensor([[5.0, 5.0]]))
     tensor([[5., 1.]])
     """
-    if r.shape == s.shape == x.shape and r.dim() == 2:  # the usual case, at the least cost
-        return torch.maximum(torch.minimum(r, x), s).add_(_ZERO)
+    if r.shape == s.shape == x.shape and r.dim() == 2 and r.dtype is s.dtype is x.dtype and r.is_floating_point():
+        return torch.maximum(torch.minimum(r, x), s).add_(_ZERO)  # the usual case, at the least cost
+    if _autocast(r):
+        r, s, x, _ = _promote(r, s, x, None)
     expected = s.shape if r.dim() == s.dim() else s.shape + s.shape[-1:]
     if r.shape != expected or (r.dim(), s.dim()) not in ((2, 2), (4, 3)):
         raise ValueError(
@@ -94,6 +96,7 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
         )
     if x.shape != s.shape and x.shape != s.shape[1:]:
         raise ValueError(f"x must be {tuple(s.shape)} or {tuple(s.shape[1:])}, as s; got {tuple(x.shape)}")
+    _check_alike(r, {"s": s, "x": x})
     return apply(r, s, x.expand_as(s)) + 0.0
 
 
@@ -106,6 +109,11 @@ def choose(name: str, r: Tensor) -> str:
     if reason := BACKENDS[name].unfit(r):
         raise ValueError(f"backend {name!r} cannot run: {reason}")
     return name
+
+
+def _autocast(r: Tensor) -> bool:
+    device = r.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -128,17 +136,11 @@ def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, stat
             f"r must be (B, T, D) for degree one or (B, T, U, N, N) for degree n; got {r.dim()} dimensions: "
             f"{tuple(r.shape)}"
         )
-    if r.dtype not in DTYPES:
-        raise TypeError(f"r must be float32, float64, bfloat16 or float16; got {r.dtype}")
+    starts = {"x0": x0} if state is None else {"x0": x0, "state": state}
+    _check_alike(r, {"s": s, **starts})
     whole, row = s.shape[:1] + s.shape[2:], s.shape[2:]
-    for name, value in {"s": s, "x0": x0, "state": state}.items():
-        if value is None:
-            continue
-        if value.dtype != r.dtype:
-            raise TypeError(f"{name} must have the dtype of r, {r.dtype}; got {value.dtype}")
-        if value.device != r.device:
-            raise ValueError(f"{name} must be on the device of r, {r.device}; got {value.device}")
-        if name != "s" and value.shape not in (whole, row):
+    for name, value in starts.items():
+        if value.shape not in (whole, row):
             raise ValueError(f"{name} must be {tuple(whole)} or {tuple(row)}; got {tuple(value.shape)}")
     if reset is not None:
         if reset.dtype != torch.bool:
@@ -147,6 +149,16 @@ def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, stat
             raise ValueError(f"reset must be (B, T) = {tuple(s.shape[:2])}; got {tuple(reset.shape)}")
         if reset.device != r.device:
             raise ValueError(f"reset must be on the device of r, {r.device}; got {reset.device}")
+
+
+def _check_alike(r: Tensor, others: dict[str, Tensor]) -> None:
+    if r.dtype not in DTYPES:
+        raise TypeError(f"r must be float32, float64, bfloat16 or float16; got {r.dtype}")
+    for name, value in others.items():
+        if value.dtype != r.dtype:
+            raise TypeError(f"{name} must have the dtype of r, {r.dtype}; got {value.dtype}")
+        if value.device != r.device:
+            raise ValueError(f"{name} must be on the device of r, {r.device}; got {value.device}")
 
 
 @torch.library.custom_op("latchwork::minmax_scan", mutates_args=())
