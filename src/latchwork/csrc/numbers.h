@@ -13,9 +13,7 @@
 
 namespace LATCHWORK_ISA {
 
-#if defined(LATCHWORK_BYTES)
-constexpr int BYTES = LATCHWORK_BYTES;  // to test one vector width on a machine that has another
-#elif defined(__AVX512F__)
+#if defined(__AVX512F__)
 constexpr int BYTES = 64;
 #elif defined(__AVX__)
 constexpr int BYTES = 32;
