@@ -1,6 +1,18 @@
 """latchwork: MinMax Recurrent Neural Cascades, exact on every path."""
 
+from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
 from latchwork.ops import minmax_scan, minmax_step
 
-__all__ = ["minmax_scan", "minmax_step"]
+__all__ = [
+    "MinMaxLayer",
+    "MinMaxNeuron",
+    "MinMaxRNC",
+    "MinMaxRNCConfig",
+    "MinMaxRNCLMConfig",
+    "MinMaxRNC_LM",
+    "State",
+    "minmax_scan",
+    "minmax_step",
+]
 __version__ = "0.1.0"

@@ -1,0 +1,140 @@
+"""MinMaxRNC: the cascade of layers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from latchwork.models.config import MinMaxRNCConfig
+from latchwork.modules.conv import BasicConv, GatedConv
+from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.layer import Distinct, MinMaxLayer, norm
+from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.state import State
+
+
+class MinMaxRNC(nn.Module):
+    """u (B, T, d_model) to y of the same shape, through n_layers layers, and the state to go on from.
+
+    gradient_checkpointing: an attribute; if true, a layer's activations are computed again in the backward pass
+    instead of kept.
+    """
+
+    def __init__(self, config: MinMaxRNCConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.gradient_checkpointing = False
+        self.layers = nn.ModuleList(_layer(config, number) for number in range(config.n_layers))
+        if config.use_postlayers_ffn:
+            self.norm_postlayers_ffn = norm(config.norm, config.d_model)
+            self.postlayers_ffn = _feed_forward(config, config.ffn_dropout)
+        self.norm_postlayers = norm(config.postlayers_norm, config.d_model)
+
+    def forward(
+        self,
+        u: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        chunk_size: int | None = None,
+        distinct: Distinct | None = None,
+    ) -> tuple[Tensor, State]:
+        """y and the state after the last step.
+
+        state: what an earlier call returned, to go on; None begins anew. reset: (B, T) bool; where true, a sequence
+        begins, and neither recurrence nor convolution sees what was before. chunk_size: go through T in pieces of that
+        many steps, so that without gradients the extra memory does not grow with T. distinct: see MinMaxLayer.
+        """
+        self.check(u, state, reset, chunk_size)
+        if chunk_size is None or u.shape[1] <= chunk_size:
+            return self._run(u, state, reset, distinct)
+        if distinct is not None:
+            raise ValueError("distinct is for one piece of time: give either distinct or chunk_size")
+        out = None if torch.is_grad_enabled() else torch.empty_like(u)
+        pieces = []
+        for start in range(0, u.shape[1], chunk_size):
+            piece = slice(start, start + chunk_size)
+            y, state = self._run(u[:, piece], state, None if reset is None else reset[:, piece], None)
+            if out is None:
+                pieces.append(y)
+            else:
+                out[:, piece] = y
+        assert state is not None
+        return torch.cat(pieces, 1) if out is None else out, state
+
+    def _run(
+        self, u: Tensor, state: State | None, reset: Tensor | None, distinct: Distinct | None
+    ) -> tuple[Tensor, State]:
+        conv, x = [], []
+        for number, layer in enumerate(self.layers):
+            before = None if state is None else State(state.conv[number], state.x[number])
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                u, after = checkpoint(layer, u, before, reset=reset, distinct=distinct, use_reentrant=False)
+            else:
+                u, after = layer(u, before, reset=reset, distinct=distinct)
+            conv.append(after.conv)
+            x.append(after.x)
+            distinct = None  # they are those of the first layer's input
+        if self.config.use_postlayers_ffn:
+            u = u + self.postlayers_ffn(self.norm_postlayers_ffn(u))
+        return self.norm_postlayers(u), State(torch.stack(conv), torch.stack(x))
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before any input, as `state=None` means it."""
+        parameter = next(self.parameters())
+        conv = parameter.new_zeros(len(self.layers), batch_size, self.config.d_model)
+        x = torch.stack([layer.neuron.start().flatten().expand(batch_size, -1) for layer in self.layers])  # type: ignore[union-attr,operator]
+        return State(conv, x)
+
+    def check(self, u: Tensor, state: State | None, reset: Tensor | None, chunk_size: int | None) -> None:
+        """Raise an error that names the argument that is wrong, what it must be and what it was."""
+        c = self.config
+        if u.dim() != 3 or u.shape[-1] != c.d_model:
+            raise ValueError(f"u must be (B, T, d_model = {c.d_model}); got {tuple(u.shape)}")
+        check_state(c, u.shape[0], state)
+        if reset is not None and (reset.dtype != torch.bool or reset.shape != u.shape[:2]):
+            raise ValueError(
+                f"reset must be bool (B, T) = {tuple(u.shape[:2])}; got {reset.dtype} {tuple(reset.shape)}"
+            )
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
+
+
+def check_state(config: MinMaxRNCConfig, batch_size: int, state: State | None) -> None:
+    """Raise an error if the state is not one of this cascade and batch."""
+    if state is None:
+        return
+    for name, width in (("conv", config.d_model), ("x", config.d_state)):
+        expected = (config.n_layers, batch_size, width)
+        if (shape := tuple(getattr(state, name).shape)) != expected:
+            raise ValueError(f"state.{name} must be (n_layers, B, {width}) = {expected}; got {shape}")
+
+
+def _feed_forward(config: MinMaxRNCConfig, dropout: float) -> FeedForward | GatedFeedForward:
+    kind = GatedFeedForward if config.ffn_type == "gated" else FeedForward
+    return kind(
+        config.d_model,
+        proj_factor=config.ffn_proj_factor,
+        act_fn=config.ffn_act_fn,
+        dropout=dropout,
+        init=config.ffn_init,
+        n_layers=config.n_layers,
+    )
+
+
+def _layer(config: MinMaxRNCConfig, number: int) -> MinMaxLayer:
+    conv = BasicConv(config.d_model) if config.conv_type == "basic" else GatedConv(config.d_model, config.conv_init_val)
+    neuron = MinMaxNeuron(
+        config.d_model,
+        config.d_state,
+        degree=config.degree,
+        levels=config.levels,
+        output_gate=config.output_gate,
+        train_init=config.train_init,
+        dropout=config.neuron_dropout,
+        s_r_init=config.s_r_init,
+        n_layers=config.n_layers,
+    )
+    ffn = _feed_forward(config, config.ffn_dropout if number else config.prelayers_dropout)
+    return MinMaxLayer(conv=conv, ffn=ffn, neuron=neuron, norm_type=config.norm)

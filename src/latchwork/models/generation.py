@@ -1,0 +1,133 @@
+"""Sampling from a language model, one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from latchwork.modules.state import State
+
+if TYPE_CHECKING:
+    from latchwork.models.language_model import MinMaxRNC_LM
+
+Prompt = Tensor | Sequence[int] | Sequence[Sequence[int]] | Sequence[Tensor]
+
+
+def align_prompts(prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]:
+    """tokens (B, T) with the shorter prompts moved to the right end, and reset (B, T), true where each begins.
+
+    With that reset nothing of the padding on the left is seen.
+
+    >>> tokens, reset = align_prompts([[5, 6, 7], [8]], torch.device("cpu"))
+    >>> tokens.tolist(), reset.int().tolist()
+    ([[5, 6, 7], [0, 0, 8]], [[1, 0, 0], [0, 0, 1]])
+    """
+    if isinstance(prompt, Tensor):
+        if prompt.dim() not in (1, 2):
+            raise ValueError(f"prompt must be (T,) or (B, T); got {tuple(prompt.shape)}")
+        rows = list(prompt.unsqueeze(0) if prompt.dim() == 1 else prompt)
+    elif len(prompt) and isinstance(prompt[0], int):
+        rows = [torch.tensor(prompt)]
+    else:
+        rows = [torch.as_tensor(each) for each in prompt]
+    if not rows or any(row.dim() != 1 or not len(row) or row.is_floating_point() for row in rows):
+        raise ValueError("prompt must be token numbers: one or more rows of at least one integer each")
+    T = max(map(len, rows))
+    tokens = torch.zeros(len(rows), T, dtype=torch.long, device=device)
+    reset = torch.zeros(len(rows), T, dtype=torch.bool, device=device)
+    for number, row in enumerate(rows):
+        tokens[number, T - len(row) :] = row
+        reset[number, T - len(row)] = True
+    return tokens, reset
+
+
+def choose_tokens(
+    logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
+) -> Tensor:
+    """One token for each row of logits (B, V): the best at temperature 0, else drawn.
+
+    top_k: only from the k best. top_p: only from the fewest that together have that probability.
+    """
+    if temperature == 0:
+        return logits.argmax(-1)
+    logits = logits.float() / temperature
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is not None and top_p < 1:
+        ordered, order = logits.sort(-1, descending=True)
+        probability = ordered.softmax(-1)
+        outside = probability.cumsum(-1) - probability >= top_p  # what came before was enough
+        logits = logits.masked_fill(outside.gather(-1, order.argsort(-1)), -torch.inf)
+    return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
+
+
+def generate_stream(
+    model: MinMaxRNC_LM,
+    prompt: Prompt,
+    max_new_tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop_token: int | None = None,
+) -> Iterator[Tensor]:
+    """The new tokens (B,) of each step, as they are drawn. Arguments as in MinMaxRNC_LM.generate."""
+    if max_new_tokens < 0:
+        raise ValueError(f"max_new_tokens must be at least 0; got {max_new_tokens}")
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be at least 0; got {temperature}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, or None; got {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be more than 0 and at most 1, or None; got {top_p}")
+    device = model.embedding.weight.device
+    tokens, reset = align_prompts(prompt, device)
+    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    return _steps(model, tokens, reset, max_new_tokens, temperature, top_k, top_p, generator, stop_token)
+
+
+def _steps(
+    model: MinMaxRNC_LM,
+    tokens: Tensor,
+    reset: Tensor,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    generator: torch.Generator | None,
+    stop_token: int | None,
+) -> Iterator[Tensor]:
+    stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    state: State | None = None
+    begin: Tensor | None = reset
+    for _ in range(max_new_tokens):
+        with torch.no_grad(), _eval(model):
+            y, state = model.hidden(tokens, state, reset=begin)
+            new = choose_tokens(model.head(y[:, -1]), temperature, top_k, top_p, generator)
+        if stop_token is not None:
+            new = new.masked_fill(stopped, stop_token)
+            stopped = stopped | (new == stop_token)
+        yield new
+        if stopped.all():
+            return
+        tokens, begin = new.unsqueeze(1), None
+
+
+class _eval:
+    """model.eval() for the time being."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model, self.training = model, model.training
+
+    def __enter__(self) -> None:
+        if self.training:
+            self.model.eval()
+
+    def __exit__(self, *error: object) -> None:
+        if self.training:
+            self.model.train()

@@ -1,0 +1,203 @@
+"""MinMaxRNC_LM: embedding, backbone, head."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.models import checkpoint, generation
+from latchwork.models.backbone import MinMaxRNC, check_state
+from latchwork.models.config import MinMaxRNCLMConfig
+from latchwork.models.pairs import distinct_pairs
+from latchwork.modules.init import small_init_init_
+from latchwork.modules.state import State
+
+
+class MinMaxRNC_LM(nn.Module):
+    """Tokens (B, T) to logits (B, T, vocab_size), and the state to go on from.
+
+    With tie_weights the head is the embedding, transposed; else a matrix of its own.
+    """
+
+    def __init__(self, vocab_size: int, config: MinMaxRNCLMConfig) -> None:
+        super().__init__()
+        if not isinstance(config, MinMaxRNCLMConfig):
+            raise TypeError(f"config must be a MinMaxRNCLMConfig; got {type(config).__name__}")
+        if not isinstance(vocab_size, int) or vocab_size < 1:
+            raise ValueError(f"vocab_size must be an integer of at least 1; got {vocab_size!r}")
+        self.vocab_size, self.config = vocab_size, config
+        d_model = config.backbone.d_model
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.backbone = MinMaxRNC(config.resolved_backbone)
+        self.head_dropout = nn.Dropout(config.head_dropout)
+        self.head = nn.Linear(d_model, vocab_size, bias=False)
+        small_init_init_(self.embedding.weight, d_model)
+        if config.tie_weights:
+            self.head.weight = self.embedding.weight
+        else:
+            small_init_init_(self.head.weight, d_model)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        chunk_size: int | None = None,
+    ) -> tuple[Tensor, State]:
+        """Logits (B, T, vocab_size) and the state after the last token; arguments as in MinMaxRNC.
+
+        With chunk_size all but the logits themselves is of constant size; `stream` is for reducing them on the way.
+        """
+        self.check(tokens, state, reset, chunk_size)
+        if chunk_size is None or tokens.shape[1] <= chunk_size:
+            return self._run(tokens, state, reset)
+        pieces: list[Tensor] = []
+        out, start = None, 0
+        after = state
+        for logits, after in self._pieces(tokens, state, reset, chunk_size):  # noqa: B007 - the last is returned
+            if torch.is_grad_enabled():
+                pieces.append(logits)
+                continue
+            if out is None:
+                out = logits.new_empty(*tokens.shape, self.vocab_size)
+            out[:, start : start + chunk_size] = logits
+            start += chunk_size
+        assert after is not None
+        return torch.cat(pieces, 1) if out is None else out, after
+
+    def stream(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        *,
+        chunk_size: int,
+        reset: Tensor | None = None,
+    ) -> Iterator[tuple[Tensor, State]]:
+        """(logits, state) for each chunk_size tokens in turn: a sequence of any length in constant memory.
+
+        >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small()).eval()
+        >>> with torch.no_grad():
+        ...     [tuple(logits.shape) for logits, state in model.stream(torch.zeros(1, 10).long(), chunk_size=4)]
+        [(1, 4, 20), (1, 4, 20), (1, 2, 20)]
+        """
+        self.check(tokens, state, reset, chunk_size)
+        return self._pieces(tokens, state, reset, chunk_size)
+
+    def _pieces(
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, chunk_size: int
+    ) -> Iterator[tuple[Tensor, State]]:
+        for start in range(0, tokens.shape[1], chunk_size):
+            piece = slice(start, start + chunk_size)
+            logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece])
+            yield logits, state
+
+    def _run(self, tokens: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
+        y, state = self.hidden(tokens, state, reset=reset)
+        return self.head(self.head_dropout(y)), state
+
+    def hidden(
+        self, tokens: Tensor, state: State | None = None, *, reset: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """What the head is given, (B, T, d_model), and the state."""
+        try:
+            u = self.embedding(tokens)
+        except IndexError:
+            raise IndexError(
+                f"tokens must be at least 0 and less than vocab_size = {self.vocab_size}; "
+                f"got {int(tokens.min())} to {int(tokens.max())}"
+            ) from None
+        distinct = None
+        if not self.backbone.layers[0].draws_random_numbers():  # type: ignore[operator]
+            distinct = distinct_pairs(tokens, self.embedding, state is not None, reset)
+        y, state = self.backbone(u, state, reset=reset, distinct=distinct)
+        return y, state
+
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> tuple[Tensor, State]:
+        """Mean cross-entropy with targets (B, T), leaving out those equal to ignore_index; and the state."""
+        if targets.shape != tokens.shape:
+            raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
+        logits, state = self(tokens, state, reset=reset)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore_index), state
+
+    def generate(
+        self,
+        prompt: generation.Prompt,
+        max_new_tokens: int,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop_token: int | None = None,
+    ) -> Tensor:
+        """Go on from prompts, and return only what is new: (B, max_new_tokens), or fewer if every row has stopped.
+
+        prompt: (T,) or (B, T) tokens, or a list of prompts of any lengths; each goes on as if it were alone.
+        temperature: 0 takes the best token. top_k: draw from the k best only. top_p: draw from the fewest tokens that
+        together have this probability. seed: of the draws; None takes torch's own generator. stop_token: a row that
+        has drawn it repeats it.
+        """
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop_token": stop_token}
+        steps = list(generation.generate_stream(self, prompt, max_new_tokens, **options))  # type: ignore[arg-type]
+        return torch.stack(steps, 1) if steps else self._no_tokens(prompt)
+
+    def generate_stream(
+        self,
+        prompt: generation.Prompt,
+        max_new_tokens: int,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop_token: int | None = None,
+    ) -> Iterator[Tensor]:
+        """`generate` as an iterator: the new tokens (B,) of each step, as soon as they are drawn."""
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop_token": stop_token}
+        return generation.generate_stream(self, prompt, max_new_tokens, **options)  # type: ignore[arg-type]
+
+    def _no_tokens(self, prompt: generation.Prompt) -> Tensor:
+        tokens, _ = generation.align_prompts(prompt, self.embedding.weight.device)
+        return tokens[:, :0]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json and model.safetensors into folder, each whole or not at all."""
+        checkpoint.save(self, folder)
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> MinMaxRNC_LM:
+        """The model that `save` wrote, in eval mode. A file that is corrupt, foreign or does not fit is an error."""
+        return checkpoint.load(folder, device)
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before any token, as `state=None` means it."""
+        return self.backbone.initial_state(batch_size)
+
+    def parameter_count(self) -> int:
+        """Trainable parameters, a shared one counted once."""
+        return sum(each.numel() for each in self.parameters() if each.requires_grad)
+
+    def check(self, tokens: Tensor, state: State | None, reset: Tensor | None, chunk_size: int | None) -> None:
+        """Raise an error that names the argument that is wrong, what it must be and what it was."""
+        if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"tokens must be int64 or int32 (B, T); got {tokens.dtype} {tuple(tokens.shape)}")
+        check_state(self.backbone.config, tokens.shape[0], state)
+        if reset is not None and (reset.dtype != torch.bool or reset.shape != tokens.shape):
+            raise ValueError(
+                f"reset must be bool (B, T) = {tuple(tokens.shape)}; got {reset.dtype} {tuple(reset.shape)}"
+            )
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")

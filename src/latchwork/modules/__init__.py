@@ -1,0 +1,20 @@
+"""The parts of a MinMax cascade."""
+
+from latchwork.modules.conv import BasicConv, GatedConv
+from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.init import small_init_init_, wang_init_
+from latchwork.modules.layer import MinMaxLayer
+from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.state import State
+
+__all__ = [
+    "BasicConv",
+    "FeedForward",
+    "GatedConv",
+    "GatedFeedForward",
+    "MinMaxLayer",
+    "MinMaxNeuron",
+    "State",
+    "small_init_init_",
+    "wang_init_",
+]

@@ -1,0 +1,67 @@
+"""The short memory of one step: a map of the input now and the input one step before."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.modules.init import small_init_init_
+
+
+def shift(u: Tensor, first: Tensor | None, reset: Tensor | None) -> Tensor:
+    """u (B, T, d) one step later: out[t] = u[t-1], and out[0] = first (B, d), or 0. Where reset (B, T), out is 0."""
+    if u.shape[1] == 1:
+        previous = torch.zeros_like(u) if first is None else first.to(u.dtype).unsqueeze(1)
+    else:
+        start = u.new_zeros(u[:, :1].shape) if first is None else first.to(u.dtype).unsqueeze(1)
+        previous = torch.cat((start, u[:, :-1]), 1)[:, : u.shape[1]]
+    return previous if reset is None else previous.masked_fill(reset.unsqueeze(-1), 0)
+
+
+class BasicConv(nn.Module):
+    """y_t = W [u_{t-1}, u_t] + b."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_model, 2 * d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+        small_init_init_(self.weight, 2 * d_model)
+
+    def mix(self, previous: Tensor, u: Tensor) -> Tensor:
+        """y from u_{t-1} and u_t, any shape (..., d_model): two products, and no copy of the pair side by side."""
+        then, now = self.weight.chunk(2, dim=1)
+        return F.linear(u, now, self.bias) + F.linear(previous, then)
+
+    def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
+        return _forward(self, u, state, reset)
+
+
+class GatedConv(nn.Module):
+    """y_t = sigmoid(g) u_{t-1} + (1 - sigmoid(g)) u_t, with one g for each dimension."""
+
+    def __init__(self, d_model: int, init_val: float = 0.0) -> None:
+        super().__init__()
+        self.g = nn.Parameter(torch.full((d_model,), float(init_val)))
+
+    def mix(self, previous: Tensor, u: Tensor) -> Tensor:
+        """y from u_{t-1} and u_t, any shape (..., d_model)."""
+        return torch.lerp(u, previous, torch.sigmoid(self.g).to(u.dtype))
+
+    def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
+        return _forward(self, u, state, reset)
+
+
+def _forward(
+    conv: BasicConv | GatedConv, u: Tensor, state: Tensor | None, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    return conv.mix(shift(u, state, reset), u), last_input(u, state)
+
+
+def last_input(u: Tensor, state: Tensor | None) -> Tensor:
+    """What the next call's convolution sees as the input before: u[:, -1], or for no steps what it was."""
+    if u.shape[1]:
+        return u[:, -1]
+    return u.new_zeros(u.shape[0], u.shape[2]) if state is None else state

@@ -1,0 +1,47 @@
+"""Weight initialisers, each with its formula. All work in place and return nothing."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+
+def small_init_init_(weight: Tensor, dim: int) -> None:
+    """N(0, 2 / (5 dim)), for projections of an input of width dim."""
+    nn.init.normal_(weight, std=sqrt(2 / (5 * dim)))
+
+
+def wang_init_(weight: Tensor, dim: int, n_layers: int) -> None:
+    """N(0, (2 / (n_layers sqrt(dim)))^2), for projections of width dim back into the residual stream."""
+    nn.init.normal_(weight, std=2 / (n_layers * sqrt(dim)))
+
+
+def kaiming_init_(weight: Tensor) -> None:
+    """Uniform in +-1 / sqrt(fan in): Kaiming's rule with a = sqrt 5, as in nn.Linear."""
+    nn.init.kaiming_uniform_(weight, a=sqrt(5))
+
+
+@torch.no_grad()
+def levels_init_(x0: Tensor) -> None:
+    """Each row of x0 (U, N): the N levels from -1 to 1, evenly spaced, in an order of its own."""
+    units, degree = x0.shape
+    order = torch.rand(units, degree).argsort(-1)
+    x0.copy_(torch.linspace(-1, 1, degree)[order])
+
+
+@torch.no_grad()
+def permutation_init_(weight: Tensor, bias: Tensor) -> None:
+    """R for units of degree n: between two random permutations, where a random direction of the input says.
+
+    weight (U, N, N, d_model) and bias (U, N, N) of R(u) = weight u + bias. With P, Q two permutation matrices of -1
+    and 1 and z = <w, u> of variance 1 for an input of variance 1: R(u) = (P + Q) / 2 + z (P - Q) / 2. So R is P at
+    z = 1 and Q at z = -1, and an entry on which they agree is exactly -1 or 1 for every u.
+    """
+    units, degree, _, width = weight.shape
+    order = torch.rand(2, units, degree).argsort(-1)
+    p, q = 2 * nn.functional.one_hot(order, degree).to(weight) - 1
+    direction = torch.randn(units, 1, 1, width).to(weight) / sqrt(width)
+    bias.copy_((p + q) / 2)
+    weight.copy_((p - q)[..., None] / 2 * direction)

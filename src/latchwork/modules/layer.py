@@ -1,0 +1,93 @@
+"""Norm, convolution, feed-forward, neuron, residual: the only place where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.modules.conv import BasicConv, GatedConv, last_input, shift
+from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.state import State
+
+
+class Distinct(NamedTuple):
+    """The few distinct inputs of a layer whose input takes few values, as the first layer above an embedding does.
+
+    u, previous: (P, d_model), an input and the one before it; known: (P,) bool, false where there is none before.
+    places: (B, T), which of them stands where. Where the layer is given a state, the last B are the first steps of the
+    rows, and the convolution's state stands in for their `previous`.
+    """
+
+    u: Tensor
+    previous: Tensor
+    known: Tensor
+    places: Tensor
+
+
+def norm(kind: str, d_model: int) -> nn.Module:
+    """ "layernorm", "rmsnorm" or "none"."""
+    kinds: dict[str, Callable[[int], nn.Module]] = {
+        "layernorm": nn.LayerNorm,
+        "rmsnorm": nn.RMSNorm,
+        "none": nn.Identity,
+    }
+    return kinds[kind](d_model)
+
+
+class MinMaxLayer(nn.Module):
+    """y = u + Neuron(norm(u + c + f)), with c = Conv(norm(u)) and f = FFN(norm(u + c)).
+
+    Only the neuron's output enters the residual stream. The parts are made by the caller: see models/backbone.py.
+    """
+
+    def __init__(
+        self,
+        *,
+        conv: BasicConv | GatedConv,
+        ffn: FeedForward | GatedFeedForward,
+        neuron: MinMaxNeuron,
+        norm_type: str = "layernorm",
+    ) -> None:
+        super().__init__()
+        self.norm_conv, self.norm_ffn, self.norm_neuron = (norm(norm_type, neuron.d_model) for _ in range(3))
+        self.conv, self.ffn, self.neuron = conv, ffn, neuron
+
+    def drive(self, u: Tensor, v: Tensor, previous: Tensor) -> Tensor:
+        """The neuron's `project`, from u (..., d_model), v = norm_conv(u), and v one step before."""
+        mixed = u + self.conv.mix(previous, v)
+        return self.neuron.project(self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))))
+
+    def forward(
+        self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, distinct: Distinct | None = None
+    ) -> tuple[Tensor, State]:
+        """u (B, T, d_model); returns y like u, and the state to go on from.
+
+        reset: (B, T) bool; a sequence begins there, and nothing before it is seen. distinct: u's distinct values, if
+        the caller knows them; the result is the same, and what comes before the recurrence is computed once for each.
+        """
+        before = None if state is None else state.conv
+        if distinct is None:
+            v = self.norm_conv(u)
+            z = self.drive(u, v, shift(v, before, reset))
+            conv = last_input(v, before)
+        else:
+            z = F.embedding(distinct.places, self._drive_distinct(distinct, before))
+            conv = last_input(self.norm_conv(u[:, -1:]), before)
+        y, x = self.neuron.recur(z, None if state is None else state.x, reset=reset)
+        return u + y, State(conv, x)
+
+    def _drive_distinct(self, distinct: Distinct, before: Tensor | None) -> Tensor:
+        previous = self.norm_conv(distinct.previous)
+        if before is not None:
+            previous = torch.cat((previous[: -len(before)], before.to(previous.dtype)))
+        previous = previous.masked_fill(~distinct.known.unsqueeze(-1), 0)
+        return self.drive(distinct.u, self.norm_conv(distinct.u), previous)
+
+    def draws_random_numbers(self) -> bool:
+        """Whether equal inputs may give different outputs: a dropout is at work before the recurrence."""
+        return self.training and (self.ffn.dropout.p > 0 or self.neuron.dropout.p > 0)

@@ -1,0 +1,86 @@
+"""What a network remembers between two calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+class State(NamedTuple):
+    """The state of a layer, or of a cascade with one more dimension in front, n_layers.
+
+    conv: (..., B, d_model), the last input of each convolution. x: (..., B, d_state), the latches; units of degree n
+    lie one after the other. It is an ordinary tuple of two tensors, so that torch.compile, torch.export, DDP and
+    pytrees take it as it is. Nothing here changes a state in place: each method returns a new one.
+    """
+
+    conv: Tensor
+    x: Tensor
+
+    @property
+    def batch_size(self) -> int:
+        """The number of rows, B."""
+        return self.x.shape[-2]
+
+    def detach(self) -> State:
+        """Cut from the graph: the place where truncated backpropagation through time stops."""
+        return State(self.conv.detach(), self.x.detach())
+
+    def to(self, *args: Any, **kwargs: Any) -> State:
+        """As Tensor.to: another device or dtype."""
+        return State(self.conv.to(*args, **kwargs), self.x.to(*args, **kwargs))
+
+    def select(self, rows: Tensor | Sequence[int]) -> State:
+        """The given rows of the batch, in the given order; a row may come twice. rows: integers, or bool (B,)."""
+        index = torch.as_tensor(rows, device=self.x.device)
+        if index.dtype == torch.bool:
+            if index.shape != (self.batch_size,):
+                raise ValueError(f"rows, as bool, must be (B,) = ({self.batch_size},); got {tuple(index.shape)}")
+            index = index.nonzero().squeeze(-1)
+        if index.dim() != 1 or (index.numel() and index.is_floating_point()):
+            raise ValueError(f"rows must be one dimension of integers or bools; got {rows!r}")
+        index = index.long()
+        return State(self.conv.index_select(-2, index), self.x.index_select(-2, index))
+
+    def reorder(self, rows: Tensor | Sequence[int]) -> State:
+        """`select` with as many rows as there are, as beam search asks for."""
+        if len(rows) != self.batch_size:
+            raise ValueError(f"rows must name {self.batch_size} rows, one for each of the batch; got {len(rows)}")
+        return self.select(rows)
+
+    def repeat(self, times: int) -> State:
+        """Each row `times` times, side by side: B becomes B * times."""
+        return State(self.conv.repeat_interleave(times, -2), self.x.repeat_interleave(times, -2))
+
+    @staticmethod
+    def join(states: Sequence[State]) -> State:
+        """The rows of all states, one batch after the other."""
+        return State(torch.cat([each.conv for each in states], -2), torch.cat([each.x for each in states], -2))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file, whole or not at all."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            save_file({"conv": self.conv.detach().contiguous(), "x": self.x.detach().contiguous()}, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> State:
+        """Read what `save` wrote."""
+        try:
+            tensors = load_file(path, device=str(device))
+        except SafetensorError as error:
+            raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        if set(tensors) != {"conv", "x"}:
+            raise ValueError(f"{path} is not a saved state: it must hold conv and x, and holds {sorted(tensors)}")
+        return State(**tensors)
