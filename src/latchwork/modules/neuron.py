@@ -93,7 +93,7 @@ class MinMaxNeuron(nn.Module):
         if self.levels is not None:
             r, s = round_to_levels(r, self.levels), round_to_levels(s, self.levels)
         if self.degree > 1:
-            r, s = r.unflatten(-1, (-1, self.degree, self.degree)), s.unflatten(-1, (-1, self.degree))
+            r, s = r.view(*r.shape[:-1], -1, self.degree, self.degree), s.view(*s.shape[:-1], -1, self.degree)
         return r, s, gate[0] if gate else None
 
     def start(self) -> Tensor:
