@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "layer.h"
 #include "problem.h"
 
 #if defined(__x86_64__)
@@ -13,7 +14,10 @@
 #define DECLARE(isa)                                     \
     extern "C" int latchwork_forward_##isa(const Problem*);  \
     extern "C" int latchwork_backward_##isa(const Problem*); \
-    extern "C" int latchwork_compose_##isa(const Problem*);
+    extern "C" int latchwork_compose_##isa(const Problem*); \
+    extern "C" int latchwork_layer_forward_##isa(const Layer*); \
+    extern "C" int latchwork_layer_backward_##isa(const Layer*); \
+    extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);
 ISAS(DECLARE)
 
 namespace {
@@ -21,8 +25,17 @@ namespace {
 struct Isa {
     const char* name;
     Kernel forward, backward, compose;
+    LayerKernel layer_forward, layer_backward;
+    int64_t (*layer_tape)(const Layer*);
 };
-#define ROW(isa) {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa},
+#define ROW(isa)                                                                            \
+    {#isa,                                                                                  \
+     latchwork_forward_##isa,                                                               \
+     latchwork_backward_##isa,                                                              \
+     latchwork_compose_##isa,                                                               \
+     latchwork_layer_forward_##isa,                                                         \
+     latchwork_layer_backward_##isa,                                                        \
+     latchwork_layer_tape_##isa},
 const Isa isas[] = {ISAS(ROW)};
 
 bool runs_here(const char* name) {
@@ -63,5 +76,9 @@ const Isa& chosen_for(const Problem* p) {
 EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p).forward(p); }
 EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p).backward(p); }
 EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p).compose(p); }
+EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forward(p); }
+EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
+EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }
+EXPORT int64_t latchwork_layer_size() { return sizeof(Layer); }
 EXPORT const char* latchwork_isa() { return chosen().name; }
 EXPORT int64_t latchwork_problem_size() { return sizeof(Problem); }

@@ -36,7 +36,7 @@ class _Projections(nn.Module):
         self.up = nn.Linear(d_model, ups * hidden)
         self.down = nn.Linear(hidden, d_model)
         self.dropout = nn.Dropout(dropout)
-        self.activation = ACTIVATIONS[act_fn]
+        self.act_fn = act_fn
         if init == "scaled":
             small_init_init_(self.up.weight, d_model)
             wang_init_(self.down.weight, hidden, n_layers)
@@ -61,7 +61,7 @@ class FeedForward(_Projections):
 
     def forward(self, u: Tensor) -> Tensor:
         """u and y (..., d_model)."""
-        y: Tensor = self.dropout(self.down(self.activation(self.up(u))))
+        y: Tensor = self.dropout(self.down(ACTIVATIONS[self.act_fn](self.up(u))))
         return y
 
 
@@ -83,5 +83,5 @@ class GatedFeedForward(_Projections):
     def forward(self, u: Tensor) -> Tensor:
         """u and y (..., d_model)."""
         gate, value = self.up(u).chunk(2, dim=-1)
-        y: Tensor = self.dropout(self.down(self.activation(gate) * value))
+        y: Tensor = self.dropout(self.down(ACTIVATIONS[self.act_fn](gate) * value))
         return y

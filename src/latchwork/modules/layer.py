@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from latchwork.modules.conv import BasicConv, GatedConv, last_input, shift
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.fused import fused_drive
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.state import State
 
@@ -72,8 +73,12 @@ class MinMaxLayer(nn.Module):
         """
         before = None if state is None else state.conv
         if distinct is None:
-            v = self.norm_conv(u)
-            z = self.drive(u, v, shift(v, before, reset))
+            z = fused_drive(self, u, before, reset)
+            if z is None:
+                v = self.norm_conv(u)
+                z = self.drive(u, v, shift(v, before, reset))
+            else:
+                v = self.norm_conv(u[:, -1:])
             conv = last_input(v, before)
         else:
             z = F.embedding(distinct.places, self._drive_distinct(distinct, before))

@@ -42,6 +42,7 @@ def _load() -> ctypes.CDLL | str:
     library.latchwork_isa.restype = ctypes.c_char_p
     library.latchwork_problem_size.restype = ctypes.c_int64
     library.latchwork_huge_pages.restype = None
+    library.latchwork_layer_tape.restype = ctypes.c_int64
     if library.latchwork_problem_size() != ctypes.sizeof(Problem):
         return "the C++ kernel is of another version of latchwork; install the package again"
     return library
@@ -58,20 +59,22 @@ def unfit(r: Tensor) -> str | None:
 
 def isa() -> str:
     """The instruction set that the kernel runs with: "avx512", "avx2" or "baseline"."""
-    name: bytes = _library().latchwork_isa()
+    name: bytes = library().latchwork_isa()
     return name.decode()
 
 
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """The loaded kernel; an error that says why if there is none."""
     if isinstance(_loaded, str):
         raise RuntimeError(_loaded)
     return _loaded
 
 
-def _empty(shape: torch.Size, like: Tensor) -> Tensor:
+def empty(shape: torch.Size, like: Tensor) -> Tensor:
+    """A tensor for the kernel to write, in large pages if it is large."""
     fresh = like.new_empty(shape)
     if (size := fresh.numel() * fresh.element_size()) >= LARGE:
-        _library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
+        library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
     return fresh
 
 
@@ -108,7 +111,7 @@ def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
 
 
 def _call(name: str, problem: Problem) -> None:
-    if getattr(_library(), name)(ctypes.byref(problem)):
+    if getattr(library(), name)(ctypes.byref(problem)):
         raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
 
 
@@ -131,7 +134,7 @@ def forward(
     out: Tensor | None = None,
 ) -> Tensor:
     """Every state; shapes as in `reference_scan`. chunk: steps that run in parallel to others, 0 to choose."""
-    x = _empty(s.shape, s) if out is None else out
+    x = empty(s.shape, s) if out is None else out
     if x.numel() == 0:
         return x
     r, s = _prepare(r, s)
@@ -156,7 +159,7 @@ def backward(
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Gradients:
     """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
-    grad_r, grad_s = (_empty(r.shape, r), _empty(s.shape, s)) if out is None else out
+    grad_r, grad_s = (empty(r.shape, r), empty(s.shape, s)) if out is None else out
     grad_state = state.new_zeros(state.shape)
     grad_x0 = None if reset is None else state.new_zeros(state.shape)
     if s.numel() == 0:

@@ -1,0 +1,447 @@
+// Convolution, feed-forward and projections of a layer, for as many rows at a time as lie in the cache, all in one pass:
+// what a row needs is read and written once. Compiled once for each instruction set.
+#include "layer.h"
+
+#include <cmath>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "product.h"
+#include "scratch.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+namespace LATCHWORK_ISA {
+
+constexpr int64_t BLOCK = 96;  // rows at a time; a multiple of ROWS
+
+// The mask of the dropout is a function of the seed, the row and the column: backward draws it again.
+inline uint32_t row_key(uint64_t seed, uint64_t row) {
+    uint64_t x = seed + row * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return static_cast<uint32_t>((x ^ (x >> 31)) >> 32);
+}
+inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
+    const uint32_t least = static_cast<uint32_t>(static_cast<double>(dropout) * 0x1p24);
+    const float scale = 1.0f / (1.0f - dropout);
+    for (int64_t j = 0; j < size; ++j) {
+        uint32_t x = key + static_cast<uint32_t>(j) * 0x9e3779b9u;
+        x = (x ^ (x >> 16)) * 0x85ebca6bu;
+        x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+        mask[j] = ((x ^ (x >> 16)) >> 8) >= least ? scale : 0.0f;
+    }
+}
+
+inline float relu(float a) { return a < 0 ? 0.0f : a; }  // a NaN comes through, as in torch
+
+inline float sum(Lanes a) {
+    float total = 0;
+    for (int64_t l = 0; l < LANES; ++l) total += a[l];
+    return total;
+}
+
+struct Normaliser {
+    int64_t kind, width, size;  // size: of a row with its padding
+    float epsilon;
+    float *weight, *bias;  // padded with zeros
+
+    // hat: the input centred and scaled; y = weight hat + bias. Returns the scale.
+    float operator()(const float* x, float* hat, float* y) const {
+        if (kind == NO_NORM) {
+            for (int64_t j = 0; j < size; j += LANES) store(hat + j, load(x + j)), store(y + j, load(x + j));
+            return 1;
+        }
+        float mean = 0;
+        if (kind == LAYER_NORM) {
+            Lanes total{};
+            for (int64_t j = 0; j < size; j += LANES) total += load(x + j);
+            mean = sum(total) / static_cast<float>(width);
+        }
+        Lanes squares{};
+        for (int64_t j = 0; j < size; j += LANES) store(hat + j, load(x + j) - mean);
+        for (int64_t j = width; j < size; ++j) hat[j] = 0;
+        for (int64_t j = 0; j < size; j += LANES) squares += load(hat + j) * load(hat + j);
+        const float scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
+        for (int64_t j = 0; j < size; j += LANES) {
+            const Lanes scaled = load(hat + j) * scale;
+            store(hat + j, scaled);
+            store(y + j, scaled * load(weight + j) + load(bias + j));
+        }
+        return scale;
+    }
+    // grad_x += what grad_y brings; adds to grad_weight and grad_bias too.
+    void back(const float* grad_y, const float* hat, float scale, float* grad_x, float* grad_weight,
+              float* grad_bias) const {
+        if (kind == NO_NORM) {
+            for (int64_t j = 0; j < size; j += LANES) store(grad_x + j, load(grad_x + j) + load(grad_y + j));
+            return;
+        }
+        Lanes total{}, along{};
+        for (int64_t j = 0; j < size; j += LANES) {
+            const Lanes grad = load(grad_y + j), h = load(hat + j);
+            store(grad_weight + j, load(grad_weight + j) + grad * h);
+            store(grad_bias + j, load(grad_bias + j) + grad);
+            total += grad * load(weight + j);
+            along += grad * load(weight + j) * h;
+        }
+        const float mean = kind == LAYER_NORM ? sum(total) / static_cast<float>(width) : 0.0f;
+        const float slope = sum(along) / static_cast<float>(width);
+        for (int64_t j = 0; j < size; j += LANES) {
+            const Lanes inner = load(grad_y + j) * load(weight + j) - mean - load(hat + j) * slope;
+            store(grad_x + j, load(grad_x + j) + inner * scale);
+        }
+        for (int64_t j = width; j < size; ++j) grad_x[j] = 0;
+    }
+};
+
+inline void copy_padded(const float* from, int64_t n, int64_t size, float* to) {
+    for (int64_t j = 0; j < n; ++j) to[j] = from ? from[j] : 0.0f;
+    for (int64_t j = n; j < size; ++j) to[j] = 0.0f;
+}
+inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, float* to) {
+    for (int64_t j = 0; j < size; j += LANES) {
+        Lanes total = load(to + j);
+        for (int64_t r = 0; r < rows; ++r) total += load(g + r * ld + j);
+        store(to + j, total);
+    }
+}
+
+// A place in one allocation for each buffer.
+struct Arena {
+    float* next;
+    float* take(int64_t size) {
+        float* taken = next;
+        next += round_up(size, 16);
+        return taken;
+    }
+};
+
+// Sizes, and the weights as the products want them.
+struct Prepared {
+    const Layer& p;
+    const int64_t d, ups, D, UP, H, Z, PAIR, TAPE;  // capitals: padded
+    Scratch<float> memory;
+    Normaliser norm_conv, norm_ffn, norm_neuron;
+    float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
+
+    Prepared(const Layer& p, bool backward)
+        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(padded(d)), UP(padded(ups)),
+          H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(2 * d)), TAPE(2 * D + UP),
+          memory(2 * d * (D + PAIR) + d * PAIR + ups * (D + 1) + d * (UP + H) + p.hidden * D + d * Z + p.outputs * D + 16 * (UP + D + H + Z)) {
+        Arena arena{memory.data};
+        norm_conv = normaliser(p.norm_conv, arena);
+        norm_ffn = normaliser(p.norm_ffn, arena);
+        norm_neuron = normaliser(p.norm_neuron, arena);
+        conv = conv_bias = gate = nullptr;
+        if (p.gated_conv) {
+            gate = arena.take(D);
+            copy_padded(p.conv.weight, d, D, gate);
+            for (int64_t j = 0; j < d; ++j) gate[j] = 1.0f / (1.0f + std::exp(-gate[j]));
+        } else {
+            conv_bias = bias(p.conv, d, D, arena);
+            conv = weight(p.conv, d, 2 * d, arena, backward);
+        }
+        up_bias = bias(p.up, ups, UP, arena);
+        down_bias = bias(p.down, d, D, arena);
+        projection_bias = bias(p.projection, p.outputs, Z, arena);
+        up = weight(p.up, ups, d, arena, backward);
+        down = weight(p.down, d, p.hidden, arena, backward);
+        projection = weight(p.projection, p.outputs, d, arena, backward);
+    }
+    Normaliser normaliser(const Norm& norm, Arena& arena) const {
+        Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D)};
+        copy_padded(norm.weight, norm.kind == NO_NORM ? 0 : d, D, made.weight);
+        copy_padded(norm.bias, norm.kind == LAYER_NORM ? d : 0, D, made.bias);
+        return made;
+    }
+    static float* bias(const Linear& linear, int64_t outputs, int64_t size, Arena& arena) {
+        float* to = arena.take(size);
+        copy_padded(linear.bias, outputs, size, to);
+        return to;
+    }
+    // Forward multiplies by the transposed weight, backward by the weight.
+    static float* weight(const Linear& linear, int64_t outputs, int64_t inputs, Arena& arena, bool backward) {
+        float* to = arena.take(backward ? packed_size(outputs, inputs) : packed_size(inputs, outputs));
+        if (backward)
+            pack(linear.weight, outputs, inputs, inputs, 1, to);
+        else
+            pack(linear.weight, inputs, outputs, 1, inputs, to);
+        return to;
+    }
+    bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
+    bool is_first(int64_t row) const { return row % p.time == 0; }      // before it comes `first`
+
+    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted.
+    void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* y, float* pair) const {
+        if (!is_first(row) && !begins(row)) {
+            copy_padded(p.u + (row - 1) * d, d, D, x);
+            norm_conv(x, hat, y);
+            std::memcpy(pair, y, d * sizeof(float));
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+            float* own = pair + r * PAIR;
+            if (begins(row + r) || (is_first(row + r) && !p.first))
+                std::memset(own, 0, d * sizeof(float));
+            else if (is_first(row + r))
+                std::memcpy(own, p.first + (row + r) / p.time * d, d * sizeof(float));
+            else if (r)
+                std::memcpy(own, own - PAIR + d, d * sizeof(float));
+            copy_padded(p.u + (row + r) * d, d, D, x);
+            float* h = scales ? hat + r * D : hat;
+            const float scale = norm_conv(x, h, y);
+            if (scales) scales[r] = scale;
+            std::memcpy(own + d, y, d * sizeof(float));
+        }
+    }
+    // act(gate) value, or act of all.
+    void activate(const float* ups_row, float* to) const {
+        for (int64_t j = 0; j < p.hidden; ++j) {
+            float a = relu(ups_row[j]);
+            if (p.squared) a *= a;
+            to[j] = p.gated_ffn ? a * ups_row[p.hidden + j] : a;
+        }
+    }
+    void activate_back(const float* ups_row, const float* grad, float* to) const {
+        for (int64_t j = 0; j < p.hidden; ++j) {
+            const float pre = ups_row[j], a = relu(pre);
+            const float slope = p.squared ? 2 * a : (pre <= 0 ? 0.0f : 1.0f);
+            const float value = p.gated_ffn ? ups_row[p.hidden + j] : 1.0f;
+            to[j] = grad[j] * value * slope;
+            if (p.gated_ffn) to[p.hidden + j] = grad[j] * (p.squared ? a * a : a);
+        }
+    }
+};
+
+inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
+    const Layer& p = w.p;
+    Scratch<float> memory(BLOCK * (w.PAIR + w.D + w.H + w.Z + w.TAPE) + 8 * w.D);
+    Arena arena{memory.data};
+    float* pair = arena.take(BLOCK * w.PAIR);
+    float* y = arena.take(BLOCK * w.D);
+    float* a = arena.take(BLOCK * w.H);
+    float* z = arena.take(BLOCK * w.Z);
+    float* own_tape = arena.take(BLOCK * w.TAPE);
+    float *x = arena.take(w.D), *hat = arena.take(w.D), *one = arena.take(w.D), *mask = arena.take(w.D);
+    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
+    for (int64_t row = begin; row < end; row += BLOCK) {
+        const int64_t rows = end - row < BLOCK ? end - row : BLOCK, whole = round_up(rows, ROWS);
+        // The last rows of a block may be computed for nothing; they must not be written to the tape.
+        float* tape = p.tape && whole == rows ? p.tape + row * w.TAPE : own_tape;
+        float *m = tape, *ups = tape + w.D, *q = tape + w.D + w.UP;
+        w.pairs(row, rows, x, hat, nullptr, one, pair);
+        if (p.gated_conv)
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t j = 0; j < w.d; ++j) {
+                    const float before = pair[r * w.PAIR + j], now = pair[r * w.PAIR + w.d + j];
+                    m[r * w.TAPE + j] = now + w.gate[j] * (before - now);
+                }
+        else
+            multiply(pair, w.PAIR, w.conv, whole, 2 * w.d, w.d, w.conv_bias, m, w.TAPE);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* own = m + r * w.TAPE;
+            const float* u = p.u + (row + r) * w.d;
+            for (int64_t j = 0; j < w.d; ++j) own[j] += u[j];
+            for (int64_t j = w.d; j < w.D; ++j) own[j] = 0;
+            w.norm_ffn(own, hat, y + r * w.D);
+        }
+        multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups, w.TAPE);
+        for (int64_t r = 0; r < rows; ++r) w.activate(ups + r * w.TAPE, a + r * w.H);
+        multiply(a, w.H, w.down, whole, p.hidden, w.d, w.down_bias, q, w.TAPE);
+        for (int64_t r = 0; r < rows; ++r) {
+            float *own = q + r * w.TAPE, *before = m + r * w.TAPE;
+            for (int64_t j = w.d; j < w.D; ++j) own[j] = 0;
+            if (p.dropout > 0) {
+                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
+                for (int64_t j = 0; j < w.D; j += LANES) store(own + j, load(own + j) * load(mask + j));
+            }
+            for (int64_t j = 0; j < w.D; j += LANES) store(own + j, load(own + j) + load(before + j));
+            w.norm_neuron(own, hat, y + r * w.D);
+        }
+        multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, z, w.Z);
+        for (int64_t r = 0; r < rows; ++r)
+            std::memcpy(p.z + (row + r) * p.outputs, z + r * w.Z, p.outputs * sizeof(float));
+        if (p.tape && tape == own_tape) std::memcpy(p.tape + row * w.TAPE, tape, rows * w.TAPE * sizeof(float));
+    }
+}
+
+// A thread's sums of the gradients of all weights.
+struct Sums {
+    float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
+    static int64_t size(const Prepared& w) {
+        return (w.D + 1) * w.PAIR + w.UP * (w.D + 1) + w.D * (w.H + 1) + w.Z * (w.D + 1) + 7 * w.D + 16 * 16;
+    }
+    Sums(const Prepared& w, float* memory) {
+        Arena arena{memory};
+        conv = arena.take(w.D * w.PAIR), conv_bias = arena.take(w.D);
+        up = arena.take(w.UP * w.D), up_bias = arena.take(w.UP);
+        down = arena.take(w.D * w.H), down_bias = arena.take(w.D);
+        projection = arena.take(w.Z * w.D), projection_bias = arena.take(w.Z);
+        norms = arena.take(6 * w.D);
+    }
+};
+
+// Rows from the last block to the first: what a row's convolution sends to the row before is carried along. What is left
+// at `begin` goes to carry (width), if the row before belongs to another thread.
+inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
+    const Layer& p = w.p;
+    Scratch<float> memory(BLOCK * (2 * w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 6 * round_up(w.D, 16));
+    Arena arena{memory.data};
+    float *pair = arena.take(BLOCK * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
+    float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
+    float *y = arena.take(BLOCK * w.D), *grad_y = arena.take(BLOCK * w.D), *grad_m = arena.take(BLOCK * w.D);
+    float *f = arena.take(BLOCK * w.D), *ups = arena.take(BLOCK * w.UP), *hats = arena.take(BLOCK * w.D);
+    float *a = arena.take(BLOCK * w.H), *grad_a = arena.take(BLOCK * w.H), *z = arena.take(BLOCK * w.Z);
+    float *x = arena.take(w.D), *one = arena.take(w.D), *mask = arena.take(w.D), *grad_u = arena.take(w.D);
+    float *grad_v = arena.take(w.D), *next = arena.take(w.D), *scales = arena.take(BLOCK);
+    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
+    bool carried = false;  // whether `next` holds what the block after sends to this one's last row
+    for (int64_t stop = end; stop > begin;) {
+        const int64_t row = begin + (stop - begin - 1) / BLOCK * BLOCK, rows = stop - row, whole = round_up(rows, ROWS);
+        const float *m = p.tape + row * w.TAPE, *ups_in = m + w.D, *q = m + w.D + w.UP;
+        // z = projection(norm_neuron(q))
+        for (int64_t r = 0; r < whole; ++r) {
+            copy_padded(r < rows ? p.grad_z + (row + r) * p.outputs : nullptr, p.outputs, w.Z, z + r * w.Z);
+            if (r < rows) scales[r] = w.norm_neuron(q + r * w.TAPE, hats + r * w.D, y + r * w.D);
+        }
+        accumulate(z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D);
+        add_rows(z, w.Z, rows, w.Z, sums.projection_bias);
+        multiply(z, w.Z, w.projection, whole, p.outputs, w.d, nullptr, grad_y, w.D);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* grad = grad_m + r * w.D;
+            std::memset(grad, 0, w.D * sizeof(float));
+            w.norm_neuron.back(grad_y + r * w.D, hats + r * w.D, scales[r], grad, sums.norms + 4 * w.D,
+                               sums.norms + 5 * w.D);
+            // q = m + dropout(down(a))
+            if (p.dropout > 0) {
+                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
+                for (int64_t j = 0; j < w.D; j += LANES) store(f + r * w.D + j, load(grad + j) * load(mask + j));
+            } else {
+                std::memcpy(f + r * w.D, grad, w.D * sizeof(float));
+            }
+            w.activate(ups_in + r * w.TAPE, a + r * w.H);
+            scales[r] = w.norm_ffn(m + r * w.TAPE, hats + r * w.D, y + r * w.D);
+        }
+        for (int64_t r = rows; r < whole; ++r) std::memset(f + r * w.D, 0, w.D * sizeof(float));
+        accumulate(f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H);
+        add_rows(f, w.D, rows, w.D, sums.down_bias);
+        multiply(f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
+        for (int64_t r = 0; r < rows; ++r) w.activate_back(ups_in + r * w.TAPE, grad_a + r * w.H, ups + r * w.UP);
+        for (int64_t r = rows; r < whole; ++r) std::memset(ups + r * w.UP, 0, w.UP * sizeof(float));
+        accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D);
+        add_rows(ups, w.UP, rows, w.UP, sums.up_bias);
+        multiply(ups, w.UP, w.up, whole, w.ups, w.d, nullptr, grad_y, w.D);
+        for (int64_t r = 0; r < rows; ++r)
+            w.norm_ffn.back(grad_y + r * w.D, hats + r * w.D, scales[r], grad_m + r * w.D, sums.norms + 2 * w.D,
+                            sums.norms + 3 * w.D);
+        for (int64_t r = rows; r < whole; ++r) std::memset(grad_m + r * w.D, 0, w.D * sizeof(float));
+        // m = u + conv(v before, v)
+        w.pairs(row, rows, x, hat_conv, scale_conv, one, pair);
+        if (p.gated_conv) {
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t j = 0; j < w.d; ++j) {
+                    const float grad = grad_m[r * w.D + j], *own = pair + r * w.PAIR;
+                    sums.conv[j] += grad * (own[j] - own[w.d + j]) * w.gate[j] * (1.0f - w.gate[j]);
+                    grad_pair[r * w.PAIR + j] = grad * w.gate[j];
+                    grad_pair[r * w.PAIR + w.d + j] = grad * (1.0f - w.gate[j]);
+                }
+        } else {
+            accumulate(grad_m, w.D, pair, w.PAIR, rows, w.d, 2 * w.d, sums.conv, w.PAIR);
+            add_rows(grad_m, w.D, rows, w.D, sums.conv_bias);
+            multiply(grad_m, w.D, w.conv, whole, w.d, 2 * w.d, nullptr, grad_pair, w.PAIR);
+        }
+        for (int64_t r = rows - 1; r >= 0; --r) {
+            const float* sent = grad_pair + r * w.PAIR;
+            for (int64_t j = 0; j < w.d; ++j) grad_v[j] = sent[w.d + j] + (carried ? next[j] : 0.0f);
+            std::memcpy(grad_u, grad_m + r * w.D, w.D * sizeof(float));
+            w.norm_conv.back(grad_v, hat_conv + r * w.D, scale_conv[r], grad_u, sums.norms, sums.norms + w.D);
+            std::memcpy(p.grad_u + (row + r) * w.d, grad_u, w.d * sizeof(float));
+            carried = !w.begins(row + r) && !w.is_first(row + r);
+            if (carried) std::memcpy(next, sent, w.d * sizeof(float));
+            if (p.grad_first && w.is_first(row + r) && !w.begins(row + r))
+                std::memcpy(p.grad_first + (row + r) / p.time * w.d, sent, w.d * sizeof(float));
+        }
+        stop = row;
+    }
+    if (carried) std::memcpy(carry, next, w.d * sizeof(float));
+    return carried;
+}
+
+inline int thread_count(const Layer& p) {
+    const int64_t most = p.batch * p.time / (2 * BLOCK);
+    const int64_t threads = p.threads < most ? p.threads : most;
+    return threads < 1 ? 1 : static_cast<int>(threads);
+}
+
+int forward(const Layer& p) {
+    const Prepared w(p, false);
+    const int64_t rows = p.batch * p.time, threads = thread_count(p);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+    for (int64_t part = 0; part < threads; ++part)
+        forward_rows(w, rows * part / threads, rows * (part + 1) / threads);
+    return 0;
+}
+
+void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to) {
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) to[i * columns + j] += from[i * ld + j];
+}
+
+int backward(const Layer& p) {  // the gradients of the weights come zeroed
+    const Prepared w(p, true);
+    const int64_t rows = p.batch * p.time, threads = thread_count(p), size = round_up(Sums::size(w), 16);
+    Scratch<float> memory(threads * (size + w.D + 16));
+    std::memset(memory.data, 0, threads * (size + w.D + 16) * sizeof(float));
+    Scratch<int64_t> carried(threads);
+    float* carries = memory.data + threads * size;
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+    for (int64_t part = 0; part < threads; ++part) {
+        Sums sums(w, memory.data + part * size);
+        carried.data[part] = backward_rows(w, rows * part / threads, rows * (part + 1) / threads, sums, carries + part * w.D);
+    }
+    for (int64_t part = 0; part < threads; ++part) {
+        Sums sums(w, memory.data + part * size);
+        if (carried.data[part]) {  // to the last row of the part before; its norm is linear in what it is sent
+            const int64_t row = rows * part / threads - 1;
+            Scratch<float> line(4 * w.D);
+            float *x = line.data, *hat = x + w.D, *y = hat + w.D, *grad_u = y + w.D;
+            copy_padded(p.u + row * w.d, w.d, w.D, x);
+            const float scale = w.norm_conv(x, hat, y);
+            std::memset(grad_u, 0, w.D * sizeof(float));
+            w.norm_conv.back(carries + part * w.D, hat, scale, grad_u, sums.norms, sums.norms + w.D);
+            for (int64_t j = 0; j < w.d; ++j) p.grad_u[row * w.d + j] += grad_u[j];
+        }
+        if (p.gated_conv) {
+            add_matrix(sums.conv, w.d, 1, w.d, p.conv.grad_weight);
+        } else {
+            add_matrix(sums.conv, w.PAIR, w.d, 2 * w.d, p.conv.grad_weight);
+            add_matrix(sums.conv_bias, w.d, 1, w.d, p.conv.grad_bias);
+        }
+        add_matrix(sums.up, w.D, w.ups, w.d, p.up.grad_weight);
+        add_matrix(sums.up_bias, w.ups, 1, w.ups, p.up.grad_bias);
+        add_matrix(sums.down, w.H, w.d, p.hidden, p.down.grad_weight);
+        add_matrix(sums.down_bias, w.d, 1, w.d, p.down.grad_bias);
+        add_matrix(sums.projection, w.D, p.outputs, w.d, p.projection.grad_weight);
+        add_matrix(sums.projection_bias, p.outputs, 1, p.outputs, p.projection.grad_bias);
+        const Norm* norms[] = {&p.norm_conv, &p.norm_ffn, &p.norm_neuron};
+        for (int64_t n = 0; n < 3; ++n) {
+            if (norms[n]->kind != NO_NORM) add_matrix(sums.norms + 2 * n * w.D, w.d, 1, w.d, norms[n]->grad_weight);
+            if (norms[n]->kind == LAYER_NORM)
+                add_matrix(sums.norms + (2 * n + 1) * w.D, w.d, 1, w.d, norms[n]->grad_bias);
+        }
+    }
+    return 0;
+}
+
+int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn ? 2 : 1) * p.hidden); }
+
+}  // namespace LATCHWORK_ISA
+
+extern "C" {
+int JOIN(latchwork_layer_forward_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::forward(*p); }
+int JOIN(latchwork_layer_backward_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::backward(*p); }
+int64_t JOIN(latchwork_layer_tape_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::tape(*p); }
+}

@@ -1,0 +1,85 @@
+// Products of small float matrices that lie in the cache, at the speed of the multiply-add units. A BLAS spends half its
+// time elsewhere when a width is 90 and not 96; here all inner widths are padded with zeros.
+#pragma once
+#include "numbers.h"
+
+namespace LATCHWORK_ISA {
+
+using Lanes = Vector<float>;
+constexpr int64_t LANES = Of<float>::LANES;
+// A tile of the result is ROWS x PANEL, in 2 ROWS registers; two more hold the right factor.
+#if defined(__AVX512F__)
+constexpr int64_t ROWS = 12;
+#else
+constexpr int64_t ROWS = 6;
+#endif
+constexpr int64_t PANEL = 2 * LANES;
+
+inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+// The row length of a buffer for n columns that tiles may run over in either direction.
+inline int64_t padded(int64_t n) { return round_up(round_up(n, ROWS), PANEL); }
+
+LATCHWORK_INLINE Lanes load(const float* from) { return Memory<float>::load(from); }
+LATCHWORK_INLINE void store(float* to, Lanes value) { Memory<float>::store(to, value); }
+LATCHWORK_INLINE Lanes all(float value) { return value - Lanes{}; }  // not +, which would cost an addition for -0
+
+// B (k, n), element (i, j) at b[i * row + j * column], as panels of PANEL columns, the last one filled up with zeros.
+inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t column, float* to) {
+    for (int64_t panel = 0; panel < n; panel += PANEL)
+        for (int64_t i = 0; i < k; ++i)
+            for (int64_t j = panel; j < panel + PANEL; ++j) *to++ = j < n ? b[i * row + j * column] : 0.0f;
+}
+inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
+
+// C = A B + bias for ROWS rows and one panel. A is (ROWS, k), rows lda apart; bias may be null.
+LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
+                                    int64_t ldc) {
+    Lanes left[ROWS], right[ROWS];
+    const Lanes first = bias ? load(bias) : Lanes{}, second = bias ? load(bias + LANES) : Lanes{};
+#pragma GCC unroll 12
+    for (int64_t m = 0; m < ROWS; ++m) left[m] = first, right[m] = second;
+    for (int64_t i = 0; i < k; ++i) {
+        const Lanes b0 = load(b + i * PANEL), b1 = load(b + i * PANEL + LANES);
+#pragma GCC unroll 12
+        for (int64_t m = 0; m < ROWS; ++m) {
+            const Lanes factor = all(a[m * lda + i]);
+            left[m] += factor * b0;
+            right[m] += factor * b1;
+        }
+    }
+#pragma GCC unroll 12
+    for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
+}
+
+// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS, and C has room for whole panels.
+inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
+                     float* c, int64_t ldc) {
+    for (int64_t j = 0; j < n; j += PANEL)
+        for (int64_t i = 0; i < rows; i += ROWS)
+            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc);
+}
+
+// C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. All have room for whole tiles.
+inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
+                       float* c, int64_t ldc) {
+    for (int64_t j = 0; j < n; j += PANEL)
+        for (int64_t i = 0; i < m; i += ROWS) {
+            float* tile = c + i * ldc + j;
+            Lanes left[ROWS], right[ROWS];
+#pragma GCC unroll 12
+            for (int64_t q = 0; q < ROWS; ++q) left[q] = load(tile + q * ldc), right[q] = load(tile + q * ldc + LANES);
+            for (int64_t r = 0; r < rows; ++r) {
+                const Lanes x0 = load(x + r * ldx + j), x1 = load(x + r * ldx + j + LANES);
+#pragma GCC unroll 12
+                for (int64_t q = 0; q < ROWS; ++q) {
+                    const Lanes factor = all(g[r * ldg + i + q]);
+                    left[q] += factor * x0;
+                    right[q] += factor * x1;
+                }
+            }
+#pragma GCC unroll 12
+            for (int64_t q = 0; q < ROWS; ++q) store(tile + q * ldc, left[q]), store(tile + q * ldc + LANES, right[q]);
+        }
+}
+
+}  // namespace LATCHWORK_ISA

@@ -1,0 +1,70 @@
+"""When a layer's `drive` may run as one pass of the C++ kernel, and how it is called then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from latchwork.modules.conv import BasicConv, GatedConv
+from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.ops import drive
+
+if TYPE_CHECKING:
+    from latchwork.modules.layer import MinMaxLayer
+
+WIDEST = 256  # d_model; above it the products of a BLAS are as good
+FEWEST = 32  # rows; below it packing the weights costs more than it gives
+
+_KINDS = (BasicConv, GatedConv, FeedForward, GatedFeedForward, MinMaxNeuron, nn.Linear, nn.Dropout, nn.Identity)
+_NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
+
+
+def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Tensor | None) -> Tensor | None:
+    """`layer.drive` of u (B, T, d_model) by the kernel, or None where it does not apply or does not pay.
+
+    It applies to the layer as this library makes it: float32 on the CPU, relu or relu^2, no hook, no exchanged part,
+    nothing being traced. Else the parts run one by one, which is the definition.
+    """
+    if u.shape[0] * u.shape[1] < FEWEST or u.shape[2] > WIDEST or torch.compiler.is_compiling():
+        return None
+    if layer.ffn.act_fn not in ("relu", "relu^2") or (layer.training and layer.neuron.dropout.p > 0):
+        return None
+    if torch.is_autocast_enabled("cpu") or not _is_as_made(layer):
+        return None
+    weights = _weights(layer)
+    if drive.unfit(u, before, reset, *weights):
+        return None
+    norm = layer.norm_conv
+    epsilon = getattr(norm, "eps", 0.0)
+    options = drive.Options(
+        norm=_NORMS[type(norm)],
+        epsilon=torch.finfo(torch.float32).eps if epsilon is None else float(epsilon),
+        gated_ffn=isinstance(layer.ffn, GatedFeedForward),
+        squared=layer.ffn.act_fn == "relu^2",
+        dropout=layer.ffn.dropout.p if layer.training else 0.0,
+    )
+    return drive.drive(u, before, reset, weights, options)
+
+
+def _is_as_made(layer: MinMaxLayer) -> bool:
+    """No part was exchanged for one of another kind, and none has a hook that should run."""
+    return all(
+        (type(part) in _KINDS or type(part) in _NORMS)
+        and not (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+        for part in layer.modules()
+        if part is not layer
+    )
+
+
+def _weights(layer: MinMaxLayer) -> drive.Weights:
+    conv = layer.conv
+    norms = (layer.norm_conv, layer.norm_ffn, layer.norm_neuron)
+    return drive.Weights(
+        *(getattr(norm, name, None) for norm in norms for name in ("weight", "bias")),
+        *((conv.weight, conv.bias) if isinstance(conv, BasicConv) else (conv.g, None)),
+        *(layer.ffn.up.weight, layer.ffn.up.bias, layer.ffn.down.weight, layer.ffn.down.bias),
+        *(layer.neuron.projection.weight, layer.neuron.projection.bias),
+    )
