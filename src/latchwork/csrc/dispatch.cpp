@@ -11,13 +11,15 @@
 #define ISAS(EACH) EACH(baseline)  // on ARM the baseline has NEON
 #endif
 
-#define DECLARE(isa)                                     \
-    extern "C" int latchwork_forward_##isa(const Problem*);  \
-    extern "C" int latchwork_backward_##isa(const Problem*); \
-    extern "C" int latchwork_compose_##isa(const Problem*); \
-    extern "C" int latchwork_layer_forward_##isa(const Layer*); \
-    extern "C" int latchwork_layer_backward_##isa(const Layer*); \
-    extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);
+#define DECLARE(isa)                                                    \
+    extern "C" int latchwork_forward_##isa(const Problem*);             \
+    extern "C" int latchwork_backward_##isa(const Problem*);            \
+    extern "C" int latchwork_compose_##isa(const Problem*);             \
+    extern "C" int latchwork_layer_forward_##isa(const Layer*);         \
+    extern "C" int latchwork_layer_backward_##isa(const Layer*);        \
+    extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
+    extern "C" int latchwork_respond_##isa(const Response*);            \
+    extern "C" int latchwork_respond_back_##isa(const Response*);
 ISAS(DECLARE)
 
 namespace {
@@ -27,15 +29,12 @@ struct Isa {
     Kernel forward, backward, compose;
     LayerKernel layer_forward, layer_backward;
     int64_t (*layer_tape)(const Layer*);
+    ResponseKernel respond, respond_back;
 };
-#define ROW(isa)                                                                            \
-    {#isa,                                                                                  \
-     latchwork_forward_##isa,                                                               \
-     latchwork_backward_##isa,                                                              \
-     latchwork_compose_##isa,                                                               \
-     latchwork_layer_forward_##isa,                                                         \
-     latchwork_layer_backward_##isa,                                                        \
-     latchwork_layer_tape_##isa},
+#define ROW(isa)                                                                                               \
+    {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
+     latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
+     latchwork_respond_##isa, latchwork_respond_back_##isa},
 const Isa isas[] = {ISAS(ROW)};
 
 bool runs_here(const char* name) {
@@ -80,5 +79,8 @@ EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forwa
 EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
 EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }
 EXPORT int64_t latchwork_layer_size() { return sizeof(Layer); }
+EXPORT int latchwork_respond(const Response* p) { return chosen().respond(p); }
+EXPORT int latchwork_respond_back(const Response* p) { return chosen().respond_back(p); }
+EXPORT int64_t latchwork_response_size() { return sizeof(Response); }
 EXPORT const char* latchwork_isa() { return chosen().name; }
 EXPORT int64_t latchwork_problem_size() { return sizeof(Problem); }

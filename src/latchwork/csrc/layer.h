@@ -36,3 +36,16 @@ struct Layer {
 };
 
 using LayerKernel = int (*)(const Layer*);
+
+// What a layer does after its recurrence: y = u + output(x * sigmoid(gate)), the gate being the last columns of z.
+struct Response {
+    int64_t rows, width, state, outputs, threads;  // width: of u and y; state: of x; outputs: of z
+    int64_t gated;                                 // without: y = u + output(x), and z is not read
+    const float *x, *z, *u;
+    Linear output;
+    float* y;
+    const float* grad_y;
+    float *grad_x, *grad_z;  // grad_z: only its last columns are written
+};
+
+using ResponseKernel = int (*)(const Response*);

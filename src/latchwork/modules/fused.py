@@ -11,6 +11,7 @@ from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.ops import drive
+from latchwork.ops.respond import respond
 
 if TYPE_CHECKING:
     from latchwork.modules.layer import MinMaxLayer
@@ -47,6 +48,24 @@ def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Ten
         dropout=layer.ffn.dropout.p if layer.training else 0.0,
     )
     return drive.drive(u, before, reset, weights, options)
+
+
+def fused_respond(
+    layer: MinMaxLayer, u: Tensor, z: Tensor, state: Tensor | None, reset: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """u + y and the last state of `layer.neuron.recur` by the kernel, or None where it does not apply or does not pay."""
+    neuron = layer.neuron
+    if u.shape[0] * u.shape[1] < FEWEST or u.shape[2] > WIDEST or torch.compiler.is_compiling() or u.shape[1] < 2:
+        return None
+    if neuron.degree > 1 or neuron.levels is not None or neuron.backend not in ("auto", "cpu"):
+        return None
+    if torch.is_autocast_enabled("cpu") or not _is_as_made(layer):
+        return None
+    weight, bias = neuron.output.weight, neuron.output.bias
+    if drive.unfit(u, z, state, reset, neuron.x0, weight, bias):
+        return None
+    y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate)
+    return y, x[:, -1]
 
 
 def _is_as_made(layer: MinMaxLayer) -> bool:

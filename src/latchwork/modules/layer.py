@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from latchwork.modules.conv import BasicConv, GatedConv, last_input, shift
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
-from latchwork.modules.fused import fused_drive
+from latchwork.modules.fused import fused_drive, fused_respond
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.state import State
 
@@ -83,7 +83,11 @@ class MinMaxLayer(nn.Module):
         else:
             z = F.embedding(distinct.places, self._drive_distinct(distinct, before))
             conv = last_input(self.norm_conv(u[:, -1:]), before)
-        y, x = self.neuron.recur(z, None if state is None else state.x, reset=reset)
+        before = None if state is None else state.x
+        fused = fused_respond(self, u, z, before, reset)
+        if fused is not None:
+            return fused[0], State(conv, fused[1])
+        y, x = self.neuron.recur(z, before, reset=reset)
         return u + y, State(conv, x)
 
     def _drive_distinct(self, distinct: Distinct, before: Tensor | None) -> Tensor:

@@ -60,7 +60,9 @@ class _Norm(ctypes.Structure):
     )
 
 
-class _Linear(ctypes.Structure):
+class Linear(ctypes.Structure):
+    """See csrc/layer.h."""
+
     _fields_ = tuple((name, _POINTER) for name in ("weight", "bias", "grad_weight", "grad_bias"))
 
 
@@ -70,7 +72,7 @@ class _Layer(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("gated_conv", "gated_ffn", "squared", "seed")),
         ("dropout", ctypes.c_double),
         *((name, _Norm) for name in ("norm_conv", "norm_ffn", "norm_neuron")),
-        *((name, _Linear) for name in ("conv", "up", "down", "projection")),
+        *((name, Linear) for name in ("conv", "up", "down", "projection")),
         *((name, _POINTER) for name in ("u", "first", "reset", "z", "tape", "grad_z", "grad_u", "grad_first")),
     )
 
@@ -93,7 +95,7 @@ def _layer(
     kind = NORMS.index(options.norm)
     both = list(zip(pointers[::2], pointers[1::2], grad_pointers[::2], grad_pointers[1::2], strict=True))
     norms = [_Norm(kind, options.epsilon, *each) for each in both[:3]]
-    linears = [_Linear(*each) for each in both[3:]]
+    linears = [Linear(*each) for each in both[3:]]
     return _Layer(
         u.shape[0],
         u.shape[1],
