@@ -1,4 +1,4 @@
-"""The modules as their formulas say, with loops over time, plain products and no cleverness; weights are read by name."""
+"""The modules as their formulas say, with loops over time and plain products. Weights are read by name."""
 
 import torch
 

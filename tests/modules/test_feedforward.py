@@ -24,7 +24,16 @@ def test_a_feed_forward_network_equals_its_formula(shape, act_fn, kind):
 
 @pytest.mark.parametrize(
     ("d_model", "proj_factor", "expected"),
-    [(90, 1.3, 118), (728, 1.3, 948), (512, 1.3, 666), (1, 1.3, 2), (10, 1, 10), (5, 1.0, 6), (100, 1.1, 110), (3, 4, 12)],
+    [
+        (90, 1.3, 118),
+        (728, 1.3, 948),
+        (512, 1.3, 666),
+        (1, 1.3, 2),
+        (10, 1, 10),
+        (5, 1.0, 6),
+        (100, 1.1, 110),
+        (3, 4, 12),
+    ],
 )
 def test_the_hidden_width_is_rounded_up_to_an_even_number(d_model, proj_factor, expected):
     assert hidden_width(d_model, proj_factor) == expected
@@ -67,7 +76,9 @@ def test_the_defaults_of_a_feed_forward_network_are_those_of_the_paper(kind):
 
 
 @both_kinds
-@pytest.mark.xfail(reason="src: an unknown init falls into an else, and an unknown act_fn is a bare KeyError")
+@pytest.mark.xfail(
+    reason="src: an unknown init falls into an else, and an unknown act_fn is a bare KeyError", strict=True
+)
 @pytest.mark.parametrize(("name", "value"), [("init", "scald"), ("act_fn", "rleu")])
 def test_an_unknown_name_is_an_error_that_lists_what_exists(name, value, kind):
     with pytest.raises(ValueError, match=f"{name} must be one of .*; got '{value}'"):

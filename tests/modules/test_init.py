@@ -183,9 +183,9 @@ def test_the_embedding_and_an_untied_head_start_small():
 
 @pytest.mark.parametrize("n_layers", [1, 5])
 def test_a_model_tells_its_depth_to_its_parts(n_layers):
-    layer = MinMaxRNC_LM(
-        3, MinMaxRNCLMConfig.small(d_model=WIDTH, d_state=STATES, n_layers=n_layers)
-    ).backbone.layers[-1]
+    layer = MinMaxRNC_LM(3, MinMaxRNCLMConfig.small(d_model=WIDTH, d_state=STATES, n_layers=n_layers)).backbone.layers[
+        -1
+    ]
     assert_normal(layer.neuron.output.weight, 2 / (n_layers * sqrt(STATES)))
     assert_normal(layer.ffn.down.weight, 2 / (n_layers * sqrt(390)))
 

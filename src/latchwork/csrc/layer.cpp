@@ -39,37 +39,60 @@ inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
 inline float relu(float a) { return a < 0 ? 0.0f : a; }  // a NaN comes through, as in torch
 
 inline float sum(Lanes a) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#else
     float total = 0;
     for (int64_t l = 0; l < LANES; ++l) total += a[l];
     return total;
+#endif
 }
+
+// The lanes of the last vector of a row that belong to it.
+typedef int32_t Mask __attribute__((vector_size(BYTES)));
+inline Mask tail_mask(int64_t width) {
+    Mask mask{};
+    for (int64_t l = 0; l < LANES; ++l) mask[l] = l < (width - 1) % LANES + 1 ? -1 : 0;
+    return mask;
+}
+LATCHWORK_INLINE Lanes keep(Lanes a, Mask mask) { return reinterpret_cast<Lanes>(reinterpret_cast<Mask>(a) & mask); }
 
 struct Normaliser {
     int64_t kind, width, size;  // size: of a row with its padding
     float epsilon;
     float *weight, *bias;  // padded with zeros
 
-    // hat: the input centred and scaled; y = weight hat + bias. Returns the scale.
-    float operator()(const float* x, float* hat, float* y) const {
+    // hat (size): the input (width) centred and scaled; y (size, and again into `copy`) = weight hat + bias. Returns the
+    // scale. Up to LANES - 1 numbers after x are read, and not used; the padding of what is written is zero.
+    float operator()(const float* x, float* hat, float* y, float* copy = nullptr) const {
+        const int64_t last = (width - 1) / LANES * LANES;  // where the last vector begins
+        const Mask mask = tail_mask(width);
+        if (!copy) copy = y;
+        Lanes total{}, squares{};
+        for (int64_t j = 0; j < last; j += LANES) total += load(x + j);
+        total += keep(load(x + last), mask);
+        const float mean = kind == LAYER_NORM ? sum(total) / static_cast<float>(width) : 0.0f;
+        for (int64_t j = 0; j < last; j += LANES) {
+            const Lanes centred = load(x + j) - mean;
+            squares += centred * centred;
+            store(hat + j, centred);
+        }
+        const Lanes centred = keep(load(x + last) - mean, mask);
+        squares += centred * centred;
+        store(hat + last, centred);
+        for (int64_t j = last + LANES; j < size; j += LANES) store(hat + j, Lanes{});
         if (kind == NO_NORM) {
-            for (int64_t j = 0; j < size; j += LANES) store(hat + j, load(x + j)), store(y + j, load(x + j));
+            for (int64_t j = 0; j < size; j += LANES) store(y + j, load(hat + j)), store(copy + j, load(hat + j));
             return 1;
         }
-        float mean = 0;
-        if (kind == LAYER_NORM) {
-            Lanes total{};
-            for (int64_t j = 0; j < size; j += LANES) total += load(x + j);
-            mean = sum(total) / static_cast<float>(width);
-        }
-        Lanes squares{};
-        for (int64_t j = 0; j < size; j += LANES) store(hat + j, load(x + j) - mean);
-        for (int64_t j = width; j < size; ++j) hat[j] = 0;
-        for (int64_t j = 0; j < size; j += LANES) squares += load(hat + j) * load(hat + j);
         const float scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
         for (int64_t j = 0; j < size; j += LANES) {
-            const Lanes scaled = load(hat + j) * scale;
+            const Lanes scaled = load(hat + j) * scale, value = scaled * load(weight + j) + load(bias + j);
             store(hat + j, scaled);
-            store(y + j, scaled * load(weight + j) + load(bias + j));
+            store(y + j, value);
+            store(copy + j, value);
         }
         return scale;
     }
@@ -99,7 +122,8 @@ struct Normaliser {
 };
 
 inline void copy_padded(const float* from, int64_t n, int64_t size, float* to) {
-    for (int64_t j = 0; j < n; ++j) to[j] = from ? from[j] : 0.0f;
+    if (!from) n = 0;
+    if (n) std::memcpy(to, from, n * sizeof(float));
     for (int64_t j = n; j < size; ++j) to[j] = 0.0f;
 }
 inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, float* to) {
@@ -175,26 +199,25 @@ struct Prepared {
     bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
     bool is_first(int64_t row) const { return row % p.time == 0; }      // before it comes `first`
 
-    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted.
-    void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* y, float* pair) const {
-        if (!is_first(row) && !begins(row)) {
-            copy_padded(p.u + (row - 1) * d, d, D, x);
-            norm_conv(x, hat, y);
-            std::memcpy(pair, y, d * sizeof(float));
-        }
+    // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
+    const float* input(int64_t row, float* x) const {
+        if (row + 1 < p.batch * p.time) return p.u + row * d;
+        copy_padded(p.u + row * d, d, D, x);
+        return x;
+    }
+    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted. The norm writes each
+    // v to its own row and to the next, and runs over into what is written later: pair has PAIR_ROWS rows.
+    static constexpr int64_t PAIR_ROWS = BLOCK + 2;
+    void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
+        if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), hat, pair);
         for (int64_t r = 0; r < rows; ++r) {
             float* own = pair + r * PAIR;
             if (begins(row + r) || (is_first(row + r) && !p.first))
                 std::memset(own, 0, d * sizeof(float));
             else if (is_first(row + r))
                 std::memcpy(own, p.first + (row + r) / p.time * d, d * sizeof(float));
-            else if (r)
-                std::memcpy(own, own - PAIR + d, d * sizeof(float));
-            copy_padded(p.u + (row + r) * d, d, D, x);
-            float* h = scales ? hat + r * D : hat;
-            const float scale = norm_conv(x, h, y);
+            const float scale = norm_conv(input(row + r, x), scales ? hat + r * D : hat, own + d, own + PAIR);
             if (scales) scales[r] = scale;
-            std::memcpy(own + d, y, d * sizeof(float));
         }
     }
     // act(gate) value, or act of all.
@@ -218,21 +241,21 @@ struct Prepared {
 
 inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
     const Layer& p = w.p;
-    Scratch<float> memory(BLOCK * (w.PAIR + w.D + w.H + w.Z + w.TAPE) + 8 * w.D);
+    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 8 * w.D);
     Arena arena{memory.data};
-    float* pair = arena.take(BLOCK * w.PAIR);
+    float* pair = arena.take(w.PAIR_ROWS * w.PAIR);
     float* y = arena.take(BLOCK * w.D);
     float* a = arena.take(BLOCK * w.H);
     float* z = arena.take(BLOCK * w.Z);
     float* own_tape = arena.take(BLOCK * w.TAPE);
-    float *x = arena.take(w.D), *hat = arena.take(w.D), *one = arena.take(w.D), *mask = arena.take(w.D);
+    float *x = arena.take(w.D), *hat = arena.take(w.D), *mask = arena.take(w.D);
     std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
     for (int64_t row = begin; row < end; row += BLOCK) {
         const int64_t rows = end - row < BLOCK ? end - row : BLOCK, whole = round_up(rows, ROWS);
         // The last rows of a block may be computed for nothing; they must not be written to the tape.
         float* tape = p.tape && whole == rows ? p.tape + row * w.TAPE : own_tape;
         float *m = tape, *ups = tape + w.D, *q = tape + w.D + w.UP;
-        w.pairs(row, rows, x, hat, nullptr, one, pair);
+        w.pairs(row, rows, x, hat, nullptr, pair);
         if (p.gated_conv)
             for (int64_t r = 0; r < rows; ++r)
                 for (int64_t j = 0; j < w.d; ++j) {
@@ -245,7 +268,6 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
             float* own = m + r * w.TAPE;
             const float* u = p.u + (row + r) * w.d;
             for (int64_t j = 0; j < w.d; ++j) own[j] += u[j];
-            for (int64_t j = w.d; j < w.D; ++j) own[j] = 0;
             w.norm_ffn(own, hat, y + r * w.D);
         }
         multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups, w.TAPE);
@@ -253,12 +275,12 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
         multiply(a, w.H, w.down, whole, p.hidden, w.d, w.down_bias, q, w.TAPE);
         for (int64_t r = 0; r < rows; ++r) {
             float *own = q + r * w.TAPE, *before = m + r * w.TAPE;
-            for (int64_t j = w.d; j < w.D; ++j) own[j] = 0;
             if (p.dropout > 0) {
-                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
-                for (int64_t j = 0; j < w.D; j += LANES) store(own + j, load(own + j) * load(mask + j));
+                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.d, mask);
+                for (int64_t j = 0; j < w.d; ++j) own[j] = own[j] * mask[j] + before[j];
+            } else {
+                for (int64_t j = 0; j < w.d; ++j) own[j] += before[j];
             }
-            for (int64_t j = 0; j < w.D; j += LANES) store(own + j, load(own + j) + load(before + j));
             w.norm_neuron(own, hat, y + r * w.D);
         }
         multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, z, w.Z);
@@ -288,14 +310,14 @@ struct Sums {
 // at `begin` goes to carry (width), if the row before belongs to another thread.
 inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
     const Layer& p = w.p;
-    Scratch<float> memory(BLOCK * (2 * w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 6 * round_up(w.D, 16));
+    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * round_up(w.D, 16));
     Arena arena{memory.data};
-    float *pair = arena.take(BLOCK * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
+    float *pair = arena.take(w.PAIR_ROWS * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
     float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
     float *y = arena.take(BLOCK * w.D), *grad_y = arena.take(BLOCK * w.D), *grad_m = arena.take(BLOCK * w.D);
     float *f = arena.take(BLOCK * w.D), *ups = arena.take(BLOCK * w.UP), *hats = arena.take(BLOCK * w.D);
     float *a = arena.take(BLOCK * w.H), *grad_a = arena.take(BLOCK * w.H), *z = arena.take(BLOCK * w.Z);
-    float *x = arena.take(w.D), *one = arena.take(w.D), *mask = arena.take(w.D), *grad_u = arena.take(w.D);
+    float *x = arena.take(w.D), *mask = arena.take(w.D), *grad_u = arena.take(w.D);
     float *grad_v = arena.take(w.D), *next = arena.take(w.D), *scales = arena.take(BLOCK);
     std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
     bool carried = false;  // whether `next` holds what the block after sends to this one's last row
@@ -339,7 +361,7 @@ inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& s
                             sums.norms + 3 * w.D);
         for (int64_t r = rows; r < whole; ++r) std::memset(grad_m + r * w.D, 0, w.D * sizeof(float));
         // m = u + conv(v before, v)
-        w.pairs(row, rows, x, hat_conv, scale_conv, one, pair);
+        w.pairs(row, rows, x, hat_conv, scale_conv, pair);
         if (p.gated_conv) {
             for (int64_t r = 0; r < rows; ++r)
                 for (int64_t j = 0; j < w.d; ++j) {

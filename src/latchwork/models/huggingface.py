@@ -330,6 +330,10 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # generate() makes no cache of keys and values; the first call returns the state
 
+    def init_continuous_batching(self, *_: Any, **__: Any) -> None:
+        """Refuse: transformers batches continuously by paging keys and values."""
+        raise NotImplementedError("continuous batching needs keys and values, and there are none: use generate()")
+
     def get_input_embeddings(self) -> nn.Embedding:
         """(vocab_size, d_model)."""
         return self.lm.embedding

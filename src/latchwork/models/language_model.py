@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from latchwork.models import checkpoint, generation
 from latchwork.models.backbone import MinMaxRNC, check_state
 from latchwork.models.config import MinMaxRNCLMConfig
-from latchwork.models.pairs import distinct_pairs
+from latchwork.models.pairs import all_pairs, distinct_pairs
 from latchwork.modules.init import small_init_init_
+from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.state import State
 
 
@@ -91,19 +92,34 @@ class MinMaxRNC_LM(nn.Module):
     def _pieces(
         self, tokens: Tensor, state: State | None, reset: Tensor | None, chunk_size: int
     ) -> Iterator[tuple[Tensor, State]]:
+        table = self._table(tokens)
         for start in range(0, tokens.shape[1], chunk_size):
             piece = slice(start, start + chunk_size)
-            logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece])
+            logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece], table)
             yield logits, state
 
-    def _run(self, tokens: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
-        y, state = self.hidden(tokens, state, reset=reset)
+    def _run(
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        y, state = self._hidden(tokens, state, reset, table)
         return self.head(self.head_dropout(y)), state
+
+    def _table(self, tokens: Tensor) -> Tensor | None:
+        """What drives the first layer for every pair of tokens, where that pays; without gradients."""
+        first: MinMaxLayer = self.backbone.layers[0]  # type: ignore[assignment]
+        if torch.is_grad_enabled() or first.draws_random_numbers() or tokens.numel() < 2 * self.vocab_size**2:
+            return None
+        return first.drive_distinct(all_pairs(self.embedding), None)
 
     def hidden(
         self, tokens: Tensor, state: State | None = None, *, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """What the head is given, (B, T, d_model), and the state."""
+        return self._hidden(tokens, state, reset, None)
+
+    def _hidden(
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None
+    ) -> tuple[Tensor, State]:
         try:
             u = self.embedding(tokens)
         except IndexError:
@@ -111,9 +127,10 @@ class MinMaxRNC_LM(nn.Module):
                 f"tokens must be at least 0 and less than vocab_size = {self.vocab_size}; "
                 f"got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
+        first: MinMaxLayer = self.backbone.layers[0]  # type: ignore[assignment]
         distinct = None
-        if not self.backbone.layers[0].draws_random_numbers():  # type: ignore[operator]
-            distinct = distinct_pairs(tokens, self.embedding, state is not None, reset)
+        if not first.draws_random_numbers():
+            distinct = distinct_pairs(tokens, self.embedding, state is not None, reset, table)
         y, state = self.backbone(u, state, reset=reset, distinct=distinct)
         return y, state
 

@@ -7,35 +7,49 @@ from torch import Tensor, nn
 
 from latchwork.modules.layer import Distinct
 
+SHORTEST = 1024  # B T below which sorting the pairs is not worth it
 
-def distinct_pairs(tokens: Tensor, embedding: nn.Embedding, carried: bool, reset: Tensor | None) -> Distinct | None:
+
+def distinct_pairs(
+    tokens: Tensor, embedding: nn.Embedding, carried: bool, reset: Tensor | None, table: Tensor | None = None
+) -> Distinct | None:
     """The distinct pairs (token before, token) of tokens (B, T), or None where they are no fewer than half of B T.
 
     carried: whether a state says what was before the first token; then the first step of each row is a row of its own.
     If the vocabulary is small all pairs are taken, and the shapes do not depend on the tokens, as compilers like it.
     Else the pairs are sorted and counted, where that costs little: on the CPU, and not while a graph is captured.
+    table: the layer's `drive` of `all_pairs`, if known: then only the first steps of the rows are left to do.
     """
     B, T = tokens.shape
     V, few = embedding.num_embeddings, B * T // 2
-    if few < V * (V + 1) + B and (B * T < 1024 or tokens.device.type != "cpu" or torch.compiler.is_compiling()):
+    every = table is not None or few >= V * (V + 1) + B
+    if not every and (B * T < SHORTEST or tokens.device.type != "cpu" or torch.compiler.is_compiling()):
         return None
     tokens = tokens.long()
-    none = tokens.new_full((B, 1), V)
-    before = torch.cat((none, tokens[:, :-1]), 1)
+    before = torch.cat((tokens.new_full((B, 1), V), tokens[:, :-1]), 1)
     if reset is not None:
         before = before.masked_fill(reset, V)
     pairs = before * V + tokens
-    if few >= V * (V + 1) + B:
-        rows, index = torch.arange(V * (V + 1), device=tokens.device), pairs
+    if every:
+        rows, places = torch.arange(V * (V + 1), device=tokens.device), pairs
     else:
-        rows, index = torch.unique(pairs, return_inverse=True)
+        rows, places = torch.unique(pairs, return_inverse=True)
         if len(rows) + B > few:
             return None
     known = rows < V * V
     if carried:
         first = len(rows) + torch.arange(B, device=tokens.device)
-        index = torch.cat((first.unsqueeze(1), index[:, 1:]), 1)
+        places = torch.cat((first.unsqueeze(1), places[:, 1:]), 1)
         rows = torch.cat((rows, pairs[:, 0]))
         known = torch.cat((known, torch.ones_like(first, dtype=torch.bool) if reset is None else ~reset[:, 0]))
+    if table is not None:
+        rows, known = rows[len(table) :], known[len(table) :]
     previous = (rows // V).clamp(max=V - 1)
-    return Distinct(embedding(rows % V), embedding(previous), known, index)
+    return Distinct(embedding(rows % V), embedding(previous), known, places, table)
+
+
+def all_pairs(embedding: nn.Embedding) -> Distinct:
+    """Every pair of tokens, and every token with none before it."""
+    V = embedding.num_embeddings
+    rows = torch.arange(V * (V + 1), device=embedding.weight.device)
+    return Distinct(embedding(rows % V), embedding((rows // V).clamp(max=V - 1)), rows < V * V, rows)

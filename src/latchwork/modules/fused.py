@@ -53,7 +53,7 @@ def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Ten
 def fused_respond(
     layer: MinMaxLayer, u: Tensor, z: Tensor, state: Tensor | None, reset: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """u + y and the last state of `layer.neuron.recur` by the kernel, or None where it does not apply or does not pay."""
+    """u + y and the last state of `layer.neuron.recur` by the kernel, or None where that does not apply or pay."""
     neuron = layer.neuron
     if u.shape[0] * u.shape[1] < FEWEST or u.shape[2] > WIDEST or torch.compiler.is_compiling() or u.shape[1] < 2:
         return None
@@ -79,11 +79,10 @@ def _is_as_made(layer: MinMaxLayer) -> bool:
 
 
 def _weights(layer: MinMaxLayer) -> drive.Weights:
-    conv = layer.conv
-    norms = (layer.norm_conv, layer.norm_ffn, layer.norm_neuron)
-    return drive.Weights(
-        *(getattr(norm, name, None) for norm in norms for name in ("weight", "bias")),
-        *((conv.weight, conv.bias) if isinstance(conv, BasicConv) else (conv.g, None)),
-        *(layer.ffn.up.weight, layer.ffn.up.bias, layer.ffn.down.weight, layer.ffn.down.bias),
-        *(layer.neuron.projection.weight, layer.neuron.projection.bias),
-    )
+    parts: list[Tensor | None] = []
+    for norm in (layer.norm_conv, layer.norm_ffn, layer.norm_neuron):
+        parts += [getattr(norm, "weight", None), getattr(norm, "bias", None)]
+    parts += [layer.conv.weight, layer.conv.bias] if isinstance(layer.conv, BasicConv) else [layer.conv.g, None]
+    for linear in (layer.ffn.up, layer.ffn.down, layer.neuron.projection):
+        parts += [linear.weight, linear.bias]
+    return drive.Weights(*parts)  # type: ignore[arg-type]

@@ -21,13 +21,15 @@ class Distinct(NamedTuple):
 
     u, previous: (P, d_model), an input and the one before it; known: (P,) bool, false where there is none before.
     places: (B, T), which of them stands where. Where the layer is given a state, the last B are the first steps of the
-    rows, and the convolution's state stands in for their `previous`.
+    rows, and the convolution's state stands in for their `previous`. table: `drive` of more rows that stand before
+    these, if it is known already.
     """
 
     u: Tensor
     previous: Tensor
     known: Tensor
     places: Tensor
+    table: Tensor | None = None
 
 
 def norm(kind: str, d_model: int) -> nn.Module:
@@ -81,7 +83,7 @@ class MinMaxLayer(nn.Module):
                 v = self.norm_conv(u[:, -1:])
             conv = last_input(v, before)
         else:
-            z = F.embedding(distinct.places, self._drive_distinct(distinct, before))
+            z = F.embedding(distinct.places, self.drive_distinct(distinct, before))
             conv = last_input(self.norm_conv(u[:, -1:]), before)
         before = None if state is None else state.x
         fused = fused_respond(self, u, z, before, reset)
@@ -90,12 +92,14 @@ class MinMaxLayer(nn.Module):
         y, x = self.neuron.recur(z, before, reset=reset)
         return u + y, State(conv, x)
 
-    def _drive_distinct(self, distinct: Distinct, before: Tensor | None) -> Tensor:
+    def drive_distinct(self, distinct: Distinct, before: Tensor | None) -> Tensor:
+        """`drive` of the distinct inputs, one row for each."""
         previous = self.norm_conv(distinct.previous)
         if before is not None:
             previous = torch.cat((previous[: -len(before)], before.to(previous.dtype)))
         previous = previous.masked_fill(~distinct.known.unsqueeze(-1), 0)
-        return self.drive(distinct.u, self.norm_conv(distinct.u), previous)
+        z = self.drive(distinct.u, self.norm_conv(distinct.u), previous)
+        return z if distinct.table is None else torch.cat((distinct.table, z))
 
     def draws_random_numbers(self) -> bool:
         """Whether equal inputs may give different outputs: a dropout is at work before the recurrence."""

@@ -1,7 +1,7 @@
 """A layer's recurrence of degree one with what follows it, gate, output and residual, by the C++ kernel.
 
-The definition is `MinMaxNeuron.recur` in plain torch with `minmax_scan`; the states are the same bits. r, s and the gate
-are columns of one tensor, and so are their gradients: nothing is copied apart or together.
+The definition is `MinMaxNeuron.recur` in plain torch with `minmax_scan`; the states are the same bits. r, s and the
+gate are columns of one tensor, and so are their gradients: nothing is copied apart or together.
 """
 
 from __future__ import annotations

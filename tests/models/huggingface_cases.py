@@ -1,0 +1,35 @@
+"""A small model with weights large enough for its outputs to differ, and a tokenizer of letters."""
+
+import torch
+
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+
+LETTERS = "#_abcdefghij. "
+KINDS = {  # what a model may be, as far as saving, state and padding can tell
+    "plain": {},
+    "degree 2, gated convolution": {"degree": 2, "conv_type": "gated"},
+    "untied, learnt x0": {"tie_weights": False, "train_init": True},
+    "feed-forward at the end": {"use_postlayers_ffn": True, "norm": "rmsnorm", "levels": 5},
+}
+
+
+def make_model(vocab_size=len(LETTERS), seed=0, **changes):
+    torch.manual_seed(seed)
+    model = MinMaxRNC_LM(vocab_size, MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 10, "n_layers": 3, **changes}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(6 if "neuron.output" in name else 3)
+            else:
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return model.eval()
+
+
+def make_tokenizer():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.WordLevel({letter: number for number, letter in enumerate(LETTERS)}, unk_token="_"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="_", pad_token="#", eos_token="#")
