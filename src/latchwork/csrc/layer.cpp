@@ -154,7 +154,7 @@ struct Prepared {
 
     Prepared(const Layer& p, bool backward)
         : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(padded(d)), UP(padded(ups)),
-          H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(2 * d)), TAPE(2 * D + UP),
+          H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(d + D)), TAPE(2 * D + UP),
           memory(2 * d * (D + PAIR) + d * PAIR + ups * (D + 1) + d * (UP + H) + p.hidden * D + d * Z + p.outputs * D + 16 * (UP + D + H + Z)) {
         Arena arena{memory.data};
         norm_conv = normaliser(p.norm_conv, arena);
@@ -206,8 +206,8 @@ struct Prepared {
         return x;
     }
     // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted. The norm writes each
-    // v to its own row and to the next, and runs over into what is written later: pair has PAIR_ROWS rows.
-    static constexpr int64_t PAIR_ROWS = BLOCK + 2;
+    // v to its own row and to the next: pair has PAIR_ROWS rows.
+    static constexpr int64_t PAIR_ROWS = BLOCK + 1;
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
         if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), hat, pair);
         for (int64_t r = 0; r < rows; ++r) {
