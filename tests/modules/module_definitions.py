@@ -41,7 +41,8 @@ def norm(kind, module, u):
         case "none":
             return u
         case "rmsnorm":
-            return u / (u.square().mean(-1, keepdim=True) + torch.finfo(u.dtype).eps).sqrt() * module.weight
+            epsilon = torch.finfo(u.dtype).eps if module.eps is None else module.eps
+            return u / (u.square().mean(-1, keepdim=True) + epsilon).sqrt() * module.weight
         case "layernorm":
             centred = u - u.mean(-1, keepdim=True)
             return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.weight + module.bias

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "layer.h"
+#include "matvec.h"
 #include "problem.h"
 
 #if defined(__x86_64__)
@@ -19,7 +20,8 @@
     extern "C" int latchwork_layer_backward_##isa(const Layer*);        \
     extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
     extern "C" int latchwork_respond_##isa(const Response*);            \
-    extern "C" int latchwork_respond_back_##isa(const Response*);
+    extern "C" int latchwork_respond_back_##isa(const Response*);       \
+    extern "C" int latchwork_matvec_##isa(const Matvec*);
 ISAS(DECLARE)
 
 namespace {
@@ -30,11 +32,12 @@ struct Isa {
     LayerKernel layer_forward, layer_backward;
     int64_t (*layer_tape)(const Layer*);
     ResponseKernel respond, respond_back;
+    MatvecKernel matvec;
 };
 #define ROW(isa)                                                                                               \
     {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
      latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
-     latchwork_respond_##isa, latchwork_respond_back_##isa},
+     latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa},
 const Isa isas[] = {ISAS(ROW)};
 
 bool runs_here(const char* name) {
@@ -81,6 +84,8 @@ EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape
 EXPORT int64_t latchwork_layer_size() { return sizeof(Layer); }
 EXPORT int latchwork_respond(const Response* p) { return chosen().respond(p); }
 EXPORT int latchwork_respond_back(const Response* p) { return chosen().respond_back(p); }
+EXPORT int latchwork_matvec(const Matvec* p) { return chosen().matvec(p); }
+EXPORT int64_t latchwork_matvec_size() { return sizeof(Matvec); }
 EXPORT int64_t latchwork_response_size() { return sizeof(Response); }
 EXPORT const char* latchwork_isa() { return chosen().name; }
 EXPORT int64_t latchwork_problem_size() { return sizeof(Problem); }

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latchwork.models import checkpoint, generation
 from latchwork.models.backbone import MinMaxRNC, check_state
@@ -15,7 +14,9 @@ from latchwork.models.config import MinMaxRNCLMConfig
 from latchwork.models.pairs import all_pairs, distinct_pairs
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.layer import MinMaxLayer
+from latchwork.modules.linear import Linear
 from latchwork.modules.state import State
+from latchwork.ops.cross_entropy import linear_cross_entropy
 
 
 class MinMaxRNC_LM(nn.Module):
@@ -35,7 +36,7 @@ class MinMaxRNC_LM(nn.Module):
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.backbone = MinMaxRNC(config.resolved_backbone)
         self.head_dropout = nn.Dropout(config.head_dropout)
-        self.head = nn.Linear(d_model, vocab_size, bias=False)
+        self.head = Linear(d_model, vocab_size, bias=False)
         small_init_init_(self.embedding.weight, d_model)
         if config.tie_weights:
             self.head.weight = self.embedding.weight
@@ -143,11 +144,17 @@ class MinMaxRNC_LM(nn.Module):
         reset: Tensor | None = None,
         ignore_index: int = -100,
     ) -> tuple[Tensor, State]:
-        """Mean cross-entropy with targets (B, T), leaving out those equal to ignore_index; and the state."""
+        """Mean cross-entropy with targets (B, T), leaving out those equal to ignore_index; and the state.
+
+        The logits are never all there at once, which for a large vocabulary saves most of the memory. To call it on a
+        model under FSDP, register it: `torch.distributed.fsdp.register_fsdp_forward_method(model, "loss")`.
+        """
+        self.check(tokens, state, reset, None)
         if targets.shape != tokens.shape:
             raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
-        logits, state = self(tokens, state, reset=reset)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=ignore_index), state
+        y, state = self.hidden(tokens, state, reset=reset)
+        y = self.head_dropout(y).flatten(0, 1)
+        return linear_cross_entropy(y, self.head.weight, targets.flatten(), ignore_index), state
 
     def generate(
         self,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latchwork.modules.init import small_init_init_
+from latchwork.ops.matvec import linear
 
 
 def shift(u: Tensor, first: Tensor | None, reset: Tensor | None) -> Tensor:
@@ -31,7 +31,7 @@ class BasicConv(nn.Module):
     def mix(self, previous: Tensor, u: Tensor) -> Tensor:
         """y from u_{t-1} and u_t, any shape (..., d_model): two products, and no copy of the pair side by side."""
         then, now = self.weight.chunk(2, dim=1)
-        return F.linear(u, now, self.bias) + F.linear(previous, then)
+        return linear(u, now, self.bias) + linear(previous, then)
 
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latchwork.modules.init import small_init_init_, wang_init_
+from latchwork.modules.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -33,8 +34,8 @@ class _Projections(nn.Module):
     ) -> None:
         super().__init__()
         hidden = hidden_width(d_model, proj_factor)
-        self.up = nn.Linear(d_model, ups * hidden)
-        self.down = nn.Linear(hidden, d_model)
+        self.up = Linear(d_model, ups * hidden)
+        self.down = Linear(hidden, d_model)
         self.dropout = nn.Dropout(dropout)
         self.act_fn = act_fn
         if init == "scaled":

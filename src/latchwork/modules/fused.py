@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.linear import Linear
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.ops import drive
 from latchwork.ops.respond import respond
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 WIDEST = 256  # d_model; above it the products of a BLAS are as good
 FEWEST = 32  # rows; below it packing the weights costs more than it gives
 
-_KINDS = (BasicConv, GatedConv, FeedForward, GatedFeedForward, MinMaxNeuron, nn.Linear, nn.Dropout, nn.Identity)
+_KINDS = (BasicConv, GatedConv, FeedForward, GatedFeedForward, MinMaxNeuron, Linear, nn.Dropout, nn.Identity)
 _NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
 
 

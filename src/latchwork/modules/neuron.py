@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.modules.init import kaiming_init_, levels_init_, permutation_init_, small_init_init_, wang_init_
+from latchwork.modules.linear import Linear
 from latchwork.ops import minmax_scan, minmax_step
 
 
@@ -52,8 +53,8 @@ class MinMaxNeuron(nn.Module):
         self.backend = "auto"  # of minmax_scan
         self.widths = [d_state * degree, d_state] + [d_state] * output_gate
         self.dropout = nn.Dropout(dropout)
-        self.projection = nn.Linear(d_model, sum(self.widths))
-        self.output = nn.Linear(d_state, d_model)
+        self.projection = Linear(d_model, sum(self.widths))
+        self.output = Linear(d_state, d_model)
         x0 = torch.zeros(d_state)
         if train_init:
             self.x0 = nn.Parameter(x0)

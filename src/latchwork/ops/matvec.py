@@ -1,0 +1,74 @@
+"""A matrix times a few vectors, float32 or int8 weights: what decoding spends its time on."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from latchwork.ops import cpu
+
+MOST_VECTORS = 4  # beyond that a matrix product is better
+SMALLEST = 1 << 14  # elements of the weight; below that the call costs more than it gives
+
+
+class _Matvec(ctypes.Structure):
+    """See csrc/matvec.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("vectors", "outputs", "inputs", "row", "quantised", "threads")),
+        *((name, ctypes.c_void_p) for name in ("weight", "scale", "bias", "x", "y")),
+    )
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """F.linear, read at the speed of the memory where x is a vector or a few and no gradient is wanted."""
+    if fits(x, weight):
+        return _call(x, weight, None, bias)
+    return F.linear(x, weight, bias)
+
+
+def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """F.linear with the weight int8 (outputs, inputs) times scale (outputs, 1), its rows' steps.
+
+    For many vectors, or on other devices, the weight is made float first.
+    """
+    if fits(x, weight):
+        return _call(x, weight, scale, bias)
+    return F.linear(x, weight.to(x.dtype) * scale.to(x.dtype), bias)
+
+
+def fits(x: Tensor, weight: Tensor) -> bool:
+    """Whether the kernel takes these tensors, and it pays."""
+    return (
+        x.numel() <= MOST_VECTORS * weight.shape[1]
+        and weight.numel() >= SMALLEST
+        and x.numel() > 0
+        and not torch.compiler.is_compiling()
+        and x.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and weight.dtype in (torch.float32, torch.int8)
+        and weight.stride(1) == 1
+        and type(x) is Tensor
+        and type(weight) in (Tensor, torch.nn.Parameter)
+        and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
+        and not torch.is_autocast_enabled("cpu")
+        and cpu.MISSING is None
+    )
+
+
+def _call(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    outputs, inputs = weight.shape
+    x = x.contiguous()
+    y = x.new_empty(*x.shape[:-1], outputs)
+    problem = _Matvec(
+        *(x.numel() // inputs, outputs, inputs, weight.stride(0), scale is not None, torch.get_num_threads()),
+        weight.data_ptr(),
+        None if scale is None else scale.data_ptr(),
+        None if bias is None else bias.data_ptr(),
+        *(x.data_ptr(), y.data_ptr()),
+    )
+    cpu.library().latchwork_matvec(ctypes.byref(problem))
+    return y
