@@ -1,22 +1,15 @@
-// Convolution, feed-forward and projections of a layer, and its gate and output, for as many rows at a time as lie in the cache, all in one pass:
+// Convolution, feed-forward and projections of a layer, for as many rows at a time as lie in the cache, all in one pass:
 // what a row needs is read and written once. Compiled once for each instruction set.
 #include "layer.h"
 
 #include <cmath>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-#include "product.h"
-#include "scratch.h"
+#include "rows.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
 namespace LATCHWORK_ISA {
-
-constexpr int64_t BLOCK = 96;  // rows at a time; a multiple of ROWS
 
 // The mask of the dropout is a function of the seed, the row and the column: backward draws it again.
 inline uint32_t row_key(uint64_t seed, uint64_t row) {
@@ -37,27 +30,6 @@ inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
 }
 
 inline float relu(float a) { return a < 0 ? 0.0f : a; }  // a NaN comes through, as in torch
-
-inline float sum(Lanes a) {
-#if defined(__AVX__) && !defined(__AVX512F__)
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
-#else
-    float total = 0;
-    for (int64_t l = 0; l < LANES; ++l) total += a[l];
-    return total;
-#endif
-}
-
-// The lanes of the last vector of a row that belong to it.
-typedef int32_t Mask __attribute__((vector_size(BYTES)));
-inline Mask tail_mask(int64_t width) {
-    Mask mask{};
-    for (int64_t l = 0; l < LANES; ++l) mask[l] = l < (width - 1) % LANES + 1 ? -1 : 0;
-    return mask;
-}
-LATCHWORK_INLINE Lanes keep(Lanes a, Mask mask) { return reinterpret_cast<Lanes>(reinterpret_cast<Mask>(a) & mask); }
 
 struct Normaliser {
     int64_t kind, width, size;  // size: of a row with its padding
@@ -121,33 +93,10 @@ struct Normaliser {
     }
 };
 
-inline void copy_padded(const float* from, int64_t n, int64_t size, float* to) {
-    if (!from) n = 0;
-    if (n) std::memcpy(to, from, n * sizeof(float));
-    for (int64_t j = n; j < size; ++j) to[j] = 0.0f;
-}
-inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, float* to) {
-    for (int64_t j = 0; j < size; j += LANES) {
-        Lanes total = load(to + j);
-        for (int64_t r = 0; r < rows; ++r) total += load(g + r * ld + j);
-        store(to + j, total);
-    }
-}
-
-// A place in one allocation for each buffer.
-struct Arena {
-    float* next;
-    float* take(int64_t size) {
-        float* taken = next;
-        next += round_up(size, 16);
-        return taken;
-    }
-};
-
 // Sizes, and the weights as the products want them.
 struct Prepared {
     const Layer& p;
-    const int64_t d, ups, D, UP, H, Z, PAIR, TAPE;  // capitals: padded
+    const int64_t d, ups, D, UP, H, Z, PAIR, TAPE;  // capitals: row lengths with padding
     Scratch<float> memory;
     Normaliser norm_conv, norm_ffn, norm_neuron;
     float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
@@ -155,7 +104,8 @@ struct Prepared {
     Prepared(const Layer& p, bool backward)
         : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(padded(d)), UP(padded(ups)),
           H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(d + D)), TAPE(2 * D + UP),
-          memory(2 * d * (D + PAIR) + d * PAIR + ups * (D + 1) + d * (UP + H) + p.hidden * D + d * Z + p.outputs * D + 16 * (UP + D + H + Z)) {
+          memory(8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
+                 packed_room(d, p.hidden) + packed_room(p.outputs, d)) {
         Arena arena{memory.data};
         norm_conv = normaliser(p.norm_conv, arena);
         norm_ffn = normaliser(p.norm_ffn, arena);
@@ -166,35 +116,21 @@ struct Prepared {
             copy_padded(p.conv.weight, d, D, gate);
             for (int64_t j = 0; j < d; ++j) gate[j] = 1.0f / (1.0f + std::exp(-gate[j]));
         } else {
-            conv_bias = bias(p.conv, d, D, arena);
-            conv = weight(p.conv, d, 2 * d, arena, backward);
+            conv_bias = padded_bias(p.conv, d, D, arena);
+            conv = packed_weight(p.conv, d, 2 * d, arena, backward);
         }
-        up_bias = bias(p.up, ups, UP, arena);
-        down_bias = bias(p.down, d, D, arena);
-        projection_bias = bias(p.projection, p.outputs, Z, arena);
-        up = weight(p.up, ups, d, arena, backward);
-        down = weight(p.down, d, p.hidden, arena, backward);
-        projection = weight(p.projection, p.outputs, d, arena, backward);
+        up_bias = padded_bias(p.up, ups, UP, arena);
+        down_bias = padded_bias(p.down, d, D, arena);
+        projection_bias = padded_bias(p.projection, p.outputs, Z, arena);
+        up = packed_weight(p.up, ups, d, arena, backward);
+        down = packed_weight(p.down, d, p.hidden, arena, backward);
+        projection = packed_weight(p.projection, p.outputs, d, arena, backward);
     }
     Normaliser normaliser(const Norm& norm, Arena& arena) const {
         Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D)};
         copy_padded(norm.weight, norm.kind == NO_NORM ? 0 : d, D, made.weight);
         copy_padded(norm.bias, norm.kind == LAYER_NORM ? d : 0, D, made.bias);
         return made;
-    }
-    static float* bias(const Linear& linear, int64_t outputs, int64_t size, Arena& arena) {
-        float* to = arena.take(size);
-        copy_padded(linear.bias, outputs, size, to);
-        return to;
-    }
-    // Forward multiplies by the transposed weight, backward by the weight.
-    static float* weight(const Linear& linear, int64_t outputs, int64_t inputs, Arena& arena, bool backward) {
-        float* to = arena.take(backward ? packed_size(outputs, inputs) : packed_size(inputs, outputs));
-        if (backward)
-            pack(linear.weight, outputs, inputs, inputs, 1, to);
-        else
-            pack(linear.weight, inputs, outputs, 1, inputs, to);
-        return to;
     }
     bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
     bool is_first(int64_t row) const { return row % p.time == 0; }      // before it comes `first`
@@ -241,7 +177,7 @@ struct Prepared {
 
 inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
     const Layer& p = w.p;
-    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 8 * w.D);
+    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 3 * line(w.D));
     Arena arena{memory.data};
     float* pair = arena.take(w.PAIR_ROWS * w.PAIR);
     float* y = arena.take(BLOCK * w.D);
@@ -294,7 +230,8 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
 struct Sums {
     float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
     static int64_t size(const Prepared& w) {
-        return (w.D + 1) * w.PAIR + w.UP * (w.D + 1) + w.D * (w.H + 1) + w.Z * (w.D + 1) + 7 * w.D + 16 * 16;
+        return line(w.D * w.PAIR) + line(w.UP * w.D) + line(w.D * w.H) + line(w.Z * w.D) + line(w.UP) + line(w.Z) +
+               2 * line(w.D) + line(6 * w.D);
     }
     Sums(const Prepared& w, float* memory) {
         Arena arena{memory};
@@ -310,7 +247,7 @@ struct Sums {
 // at `begin` goes to carry (width), if the row before belongs to another thread.
 inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
     const Layer& p = w.p;
-    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * round_up(w.D, 16));
+    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D));
     Arena arena{memory.data};
     float *pair = arena.take(w.PAIR_ROWS * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
     float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
@@ -407,11 +344,6 @@ int forward(const Layer& p) {
     return 0;
 }
 
-void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to) {
-    for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < columns; ++j) to[i * columns + j] += from[i * ld + j];
-}
-
 int backward(const Layer& p) {  // the gradients of the weights come zeroed
     const Prepared w(p, true);
     const int64_t rows = p.batch * p.time, threads = thread_count(p), size = round_up(Sums::size(w), 16);
@@ -458,126 +390,6 @@ int backward(const Layer& p) {  // the gradients of the weights come zeroed
     return 0;
 }
 
-// 1 / (1 + exp(-a)), within 2 units in the last place.
-LATCHWORK_INLINE Lanes sigmoid(Lanes a) {
-    typedef int32_t Integers __attribute__((vector_size(BYTES)));
-    Lanes x = -a;
-    x = x < -87.0f ? all(-87.0f) : x;
-    x = x > 87.0f ? all(87.0f) : x;
-    const Lanes shifted = x * 1.44269504f + 12582912.0f;  // its last bits are the nearest integer to x / ln 2
-    const Lanes n = shifted - 12582912.0f;
-    const Lanes rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    constexpr float series[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
-    Lanes e = all(1.9875691500e-4f);
-    for (float coefficient : series) e = e * rest + coefficient;
-    e = e * rest * rest + rest + 1.0f;
-    const Integers power = (reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23;
-    return 1.0f / (1.0f + e * reinterpret_cast<Lanes>(power));
-}
-
-struct PreparedResponse {
-    const Response& p;
-    const int64_t D, S;  // padded
-    Scratch<float> memory;
-    float *weight, *bias;
-    PreparedResponse(const Response& p, bool backward)
-        : p(p), D(padded(p.width)), S(padded(p.state)), memory(round_up(D, 16) + p.width * S + p.state * D) {
-        Arena arena{memory.data};
-        bias = Prepared::bias(p.output, p.width, D, arena);
-        weight = Prepared::weight(p.output, p.width, p.state, arena, backward);
-    }
-    // The state behind its gate, and the gate.
-    void behind_gate(int64_t row, float* to, float* gate) const {
-        const float *x = p.x + row * p.state, *logits = p.z + (row + 1) * p.outputs - p.state;
-        for (int64_t j = 0; j < p.state; j += LANES) {
-            const int64_t lanes = p.state - j;
-            Lanes value = load_part<float>(x + j, lanes);
-            if (p.gated) {
-                const Lanes opened = sigmoid(load_part<float>(logits + j, lanes));
-                store(gate + j, opened);
-                value *= opened;
-            }
-            store(to + j, value);
-        }
-    }
-};
-
-inline void respond_rows(const PreparedResponse& w, int64_t begin, int64_t end) {
-    const Response& p = w.p;
-    Scratch<float> memory(BLOCK * (w.S + w.D) + round_up(w.S, 16));
-    Arena arena{memory.data};
-    float *a = arena.take(BLOCK * w.S), *y = arena.take(BLOCK * w.D), *gate = arena.take(w.S);
-    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
-    for (int64_t row = begin; row < end; row += BLOCK) {
-        const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
-        for (int64_t r = 0; r < rows; ++r) w.behind_gate(row + r, a + r * w.S, gate);
-        multiply(a, w.S, w.weight, round_up(rows, ROWS), p.state, p.width, w.bias, y, w.D);
-        for (int64_t r = 0; r < rows; ++r) {
-            const float* u = p.u + (row + r) * p.width;
-            float* to = p.y + (row + r) * p.width;
-            for (int64_t j = 0; j < p.width; ++j) to[j] = y[r * w.D + j] + u[j];
-        }
-    }
-}
-
-inline void respond_rows_back(const PreparedResponse& w, int64_t begin, int64_t end, float* grad_weight, float* grad_bias) {
-    const Response& p = w.p;
-    Scratch<float> memory(BLOCK * (3 * w.S + w.D));
-    Arena arena{memory.data};
-    float *a = arena.take(BLOCK * w.S), *gate = arena.take(BLOCK * w.S), *grad_a = arena.take(BLOCK * w.S);
-    float* grad_y = arena.take(BLOCK * w.D);
-    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
-    for (int64_t row = begin; row < end; row += BLOCK) {
-        const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
-        for (int64_t r = 0; r < rows; ++r) {
-            w.behind_gate(row + r, a + r * w.S, gate + r * w.S);
-            std::memcpy(grad_y + r * w.D, p.grad_y + (row + r) * p.width, p.width * sizeof(float));
-        }
-        accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S);
-        add_rows(grad_y, w.D, rows, w.D, grad_bias);
-        multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_a, w.S);
-        for (int64_t r = 0; r < rows; ++r) {
-            const float *behind = a + r * w.S, *open = gate + r * w.S, *grad = grad_a + r * w.S;
-            float *to = p.grad_x + (row + r) * p.state, *logits = p.grad_z + (row + r + 1) * p.outputs - p.state;
-            for (int64_t j = 0; j < p.state; ++j) to[j] = p.gated ? grad[j] * open[j] : grad[j];
-            if (p.gated)
-                for (int64_t j = 0; j < p.state; ++j) logits[j] = grad[j] * behind[j] * (1.0f - open[j]);
-        }
-    }
-}
-
-inline int64_t response_threads(const Response& p) {
-    const int64_t most = p.rows / (4 * BLOCK), threads = p.threads < most ? p.threads : most;
-    return threads < 1 ? 1 : threads;
-}
-
-int respond(const Response& p) {
-    const PreparedResponse w(p, false);
-    const int64_t threads = response_threads(p);
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part)
-        respond_rows(w, p.rows * part / threads, p.rows * (part + 1) / threads);
-    return 0;
-}
-
-int respond_back(const Response& p) {  // the gradients of the weights come zeroed
-    const PreparedResponse w(p, true);
-    const int64_t threads = response_threads(p), size = round_up(w.D * w.S + w.D, 16);
-    Scratch<float> memory(threads * size);
-    std::memset(memory.data, 0, threads * size * sizeof(float));
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part) {
-        float* sums = memory.data + part * size;
-        respond_rows_back(w, p.rows * part / threads, p.rows * (part + 1) / threads, sums, sums + w.D * w.S);
-    }
-    for (int64_t part = 0; part < threads; ++part) {
-        const float* sums = memory.data + part * size;
-        add_matrix(sums, w.S, p.width, p.state, p.output.grad_weight);
-        add_matrix(sums + w.D * w.S, p.width, 1, p.width, p.output.grad_bias);
-    }
-    return 0;
-}
-
 int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn ? 2 : 1) * p.hidden); }
 
 }  // namespace LATCHWORK_ISA
@@ -585,7 +397,5 @@ int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn 
 extern "C" {
 int JOIN(latchwork_layer_forward_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::forward(*p); }
 int JOIN(latchwork_layer_backward_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::backward(*p); }
-int JOIN(latchwork_respond_, LATCHWORK_ISA)(const Response* p) { return LATCHWORK_ISA::respond(*p); }
-int JOIN(latchwork_respond_back_, LATCHWORK_ISA)(const Response* p) { return LATCHWORK_ISA::respond_back(*p); }
 int64_t JOIN(latchwork_layer_tape_, LATCHWORK_ISA)(const Layer* p) { return LATCHWORK_ISA::tape(*p); }
 }

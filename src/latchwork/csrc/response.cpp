@@ -1,0 +1,135 @@
+// Gate, output and residual of a layer, after its recurrence. Compiled once for each instruction set.
+#include "layer.h"
+#include "rows.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+namespace LATCHWORK_ISA {
+
+// 1 / (1 + exp(-a)), within 2 units in the last place.
+LATCHWORK_INLINE Lanes sigmoid(Lanes a) {
+    typedef int32_t Integers __attribute__((vector_size(BYTES)));
+    Lanes x = -a;
+    x = x < -87.0f ? all(-87.0f) : x;
+    x = x > 87.0f ? all(87.0f) : x;
+    const Lanes shifted = x * 1.44269504f + 12582912.0f;  // its last bits are the nearest integer to x / ln 2
+    const Lanes n = shifted - 12582912.0f;
+    const Lanes rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    constexpr float series[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    Lanes e = all(1.9875691500e-4f);
+    for (float coefficient : series) e = e * rest + coefficient;
+    e = e * rest * rest + rest + 1.0f;
+    const Integers power = (reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23;
+    return 1.0f / (1.0f + e * reinterpret_cast<Lanes>(power));
+}
+
+struct PreparedResponse {
+    const Response& p;
+    const int64_t D, S;  // padded
+    Scratch<float> memory;
+    float *weight, *bias;
+    PreparedResponse(const Response& p, bool backward)
+        : p(p), D(padded(p.width)), S(padded(p.state)), memory(line(D) + packed_room(p.width, p.state)) {
+        Arena arena{memory.data};
+        bias = padded_bias(p.output, p.width, D, arena);
+        weight = packed_weight(p.output, p.width, p.state, arena, backward);
+    }
+    // The state behind its gate, and the gate.
+    void behind_gate(int64_t row, float* to, float* gate) const {
+        const float *x = p.x + row * p.state, *logits = p.z + (row + 1) * p.outputs - p.state;
+        for (int64_t j = 0; j < p.state; j += LANES) {
+            const int64_t lanes = p.state - j;
+            Lanes value = load_part<float>(x + j, lanes);
+            if (p.gated) {
+                const Lanes opened = sigmoid(load_part<float>(logits + j, lanes));
+                store(gate + j, opened);
+                value *= opened;
+            }
+            store(to + j, value);
+        }
+    }
+};
+
+inline void respond_rows(const PreparedResponse& w, int64_t begin, int64_t end) {
+    const Response& p = w.p;
+    Scratch<float> memory(BLOCK * (w.S + w.D) + line(w.S));
+    Arena arena{memory.data};
+    float *a = arena.take(BLOCK * w.S), *y = arena.take(BLOCK * w.D), *gate = arena.take(w.S);
+    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
+    for (int64_t row = begin; row < end; row += BLOCK) {
+        const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
+        for (int64_t r = 0; r < rows; ++r) w.behind_gate(row + r, a + r * w.S, gate);
+        multiply(a, w.S, w.weight, round_up(rows, ROWS), p.state, p.width, w.bias, y, w.D);
+        for (int64_t r = 0; r < rows; ++r) {
+            const float* u = p.u + (row + r) * p.width;
+            float* to = p.y + (row + r) * p.width;
+            for (int64_t j = 0; j < p.width; ++j) to[j] = y[r * w.D + j] + u[j];
+        }
+    }
+}
+
+inline void respond_rows_back(const PreparedResponse& w, int64_t begin, int64_t end, float* grad_weight, float* grad_bias) {
+    const Response& p = w.p;
+    Scratch<float> memory(BLOCK * (3 * w.S + w.D));
+    Arena arena{memory.data};
+    float *a = arena.take(BLOCK * w.S), *gate = arena.take(BLOCK * w.S), *grad_a = arena.take(BLOCK * w.S);
+    float* grad_y = arena.take(BLOCK * w.D);
+    std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
+    for (int64_t row = begin; row < end; row += BLOCK) {
+        const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
+        for (int64_t r = 0; r < rows; ++r) {
+            w.behind_gate(row + r, a + r * w.S, gate + r * w.S);
+            std::memcpy(grad_y + r * w.D, p.grad_y + (row + r) * p.width, p.width * sizeof(float));
+        }
+        accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S);
+        add_rows(grad_y, w.D, rows, w.D, grad_bias);
+        multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_a, w.S);
+        for (int64_t r = 0; r < rows; ++r) {
+            const float *behind = a + r * w.S, *open = gate + r * w.S, *grad = grad_a + r * w.S;
+            float *to = p.grad_x + (row + r) * p.state, *logits = p.grad_z + (row + r + 1) * p.outputs - p.state;
+            for (int64_t j = 0; j < p.state; ++j) to[j] = p.gated ? grad[j] * open[j] : grad[j];
+            if (p.gated)
+                for (int64_t j = 0; j < p.state; ++j) logits[j] = grad[j] * behind[j] * (1.0f - open[j]);
+        }
+    }
+}
+
+inline int64_t response_threads(const Response& p) {
+    const int64_t most = p.rows / (4 * BLOCK), threads = p.threads < most ? p.threads : most;
+    return threads < 1 ? 1 : threads;
+}
+
+int respond(const Response& p) {
+    const PreparedResponse w(p, false);
+    const int64_t threads = response_threads(p);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+    for (int64_t part = 0; part < threads; ++part)
+        respond_rows(w, p.rows * part / threads, p.rows * (part + 1) / threads);
+    return 0;
+}
+
+int respond_back(const Response& p) {  // the gradients of the weights come zeroed
+    const PreparedResponse w(p, true);
+    const int64_t threads = response_threads(p), size = line(w.D * w.S + w.D);
+    Scratch<float> memory(threads * size);
+    std::memset(memory.data, 0, threads * size * sizeof(float));
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+    for (int64_t part = 0; part < threads; ++part) {
+        float* sums = memory.data + part * size;
+        respond_rows_back(w, p.rows * part / threads, p.rows * (part + 1) / threads, sums, sums + w.D * w.S);
+    }
+    for (int64_t part = 0; part < threads; ++part) {
+        const float* sums = memory.data + part * size;
+        add_matrix(sums, w.S, p.width, p.state, p.output.grad_weight);
+        add_matrix(sums + w.D * w.S, p.width, 1, p.width, p.output.grad_bias);
+    }
+    return 0;
+}
+
+}  // namespace LATCHWORK_ISA
+
+extern "C" {
+int JOIN(latchwork_respond_, LATCHWORK_ISA)(const Response* p) { return LATCHWORK_ISA::respond(*p); }
+int JOIN(latchwork_respond_back_, LATCHWORK_ISA)(const Response* p) { return LATCHWORK_ISA::respond_back(*p); }
+}

@@ -1,0 +1,79 @@
+// What the passes over a layer's rows share: how many rows at a time, padded copies, sums, places in one allocation.
+#pragma once
+#include "layer.h"
+#include "product.h"
+#include "scratch.h"
+
+namespace LATCHWORK_ISA {
+
+constexpr int64_t BLOCK = 96;  // rows at a time; a multiple of ROWS
+
+inline float sum(Lanes a) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#else
+    float total = 0;
+    for (int64_t l = 0; l < LANES; ++l) total += a[l];
+    return total;
+#endif
+}
+
+// The lanes of the last vector of a row that belong to it.
+typedef int32_t Mask __attribute__((vector_size(BYTES)));
+inline Mask tail_mask(int64_t width) {
+    Mask mask{};
+    for (int64_t l = 0; l < LANES; ++l) mask[l] = l < (width - 1) % LANES + 1 ? -1 : 0;
+    return mask;
+}
+LATCHWORK_INLINE Lanes keep(Lanes a, Mask mask) { return reinterpret_cast<Lanes>(reinterpret_cast<Mask>(a) & mask); }
+
+inline void copy_padded(const float* from, int64_t n, int64_t size, float* to) {
+    if (!from) n = 0;
+    if (n) std::memcpy(to, from, n * sizeof(float));
+    for (int64_t j = n; j < size; ++j) to[j] = 0.0f;
+}
+inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, float* to) {
+    for (int64_t j = 0; j < size; j += LANES) {
+        Lanes total = load(to + j);
+        for (int64_t r = 0; r < rows; ++r) total += load(g + r * ld + j);
+        store(to + j, total);
+    }
+}
+
+// A place in one allocation for each buffer.
+inline int64_t line(int64_t size) { return round_up(size, 16); }
+struct Arena {
+    float* next;
+    float* take(int64_t size) {
+        float* taken = next;
+        next += line(size);
+        return taken;
+    }
+};
+
+inline void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to) {
+    for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j) to[i * columns + j] += from[i * ld + j];
+}
+
+inline float* padded_bias(const Linear& linear, int64_t outputs, int64_t size, Arena& arena) {
+    float* to = arena.take(size);
+    copy_padded(linear.bias, outputs, size, to);
+    return to;
+}
+// Forward multiplies by the transposed weight, backward by the weight.
+inline int64_t packed_room(int64_t outputs, int64_t inputs) {
+    const int64_t forward = packed_size(inputs, outputs), backward = packed_size(outputs, inputs);
+    return line(forward > backward ? forward : backward);
+}
+inline float* packed_weight(const Linear& linear, int64_t outputs, int64_t inputs, Arena& arena, bool backward) {
+    float* to = arena.take(backward ? packed_size(outputs, inputs) : packed_size(inputs, outputs));
+    if (backward)
+        pack(linear.weight, outputs, inputs, inputs, 1, to);
+    else
+        pack(linear.weight, inputs, outputs, 1, inputs, to);
+    return to;
+}
+}  // namespace LATCHWORK_ISA
