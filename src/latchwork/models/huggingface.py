@@ -27,10 +27,15 @@ from latchwork.modules.init import small_init_init_
 from latchwork.modules.state import State
 
 try:
+    import transformers
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
     from transformers.utils.generic import ModelOutput
 except ImportError as error:
     raise ImportError("latchwork.models.huggingface needs transformers: pip install 'latchwork[hf]'") from error
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose beam search does not reorder our state
+    raise ImportError(
+        f"transformers must be 5.13 or later; got {transformers.__version__}: pip install 'latchwork[hf]'"
+    )
 
 # On an Apple GPU generate() asks a cache whether its last step can be taken back.
 State.is_croppable = False  # type: ignore[attr-defined]
@@ -115,7 +120,7 @@ class MinMaxRNCHFConfig(PreTrainedConfig):
             '"""For trust_remote_code: the classes are those of latchwork, pip install \'latchwork[hf]\'."""\n\n'
             f"from latchwork.models.huggingface import MinMaxRNCForCausalLM, {type(self).__name__}  # noqa: F401\n"
         )
-        super().save_pretrained(save_directory, push_to_hub, **options)
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **options)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
@@ -347,8 +352,10 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         return self.lm.head
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        """Take another head."""
-        self.lm.head = new_embeddings
+        """Take the weight of another head, which must have no bias."""
+        if new_embeddings.bias is not None:
+            raise ValueError("new_embeddings must have no bias, as the head has none")
+        self.lm.head.weight, self.lm.head.out_features = new_embeddings.weight, new_embeddings.out_features
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
@@ -372,7 +379,10 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
 
 def to_huggingface(model: MinMaxRNC_LM) -> MinMaxRNCForCausalLM:
     """The same model, weights shared, as transformers wants it; `to_latchwork` is the way back."""
-    config = MinMaxRNCHFConfig.from_latchwork(model.vocab_size, model.config, dtype=model.embedding.weight.dtype)
+    dtype = model.embedding.weight.dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"model must have floating-point weights; got {dtype}")
+    config = MinMaxRNCHFConfig.from_latchwork(model.vocab_size, model.config, dtype=dtype)
     with torch.device("meta"):
         new = MinMaxRNCForCausalLM(config)
     new.lm = model
