@@ -1,11 +1,14 @@
-"""Writes the figures of benchmarks/results/scan.json into the README, between its two marks."""
+"""Writes the figures of benchmarks/results/{scan,model}.json into the README, each between its two marks."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import model_figures
+
 HERE = Path(__file__).parent
-BEGIN, END = "<!-- figures: written by benchmarks/figures.py -->", "<!-- end of figures -->"
+SCAN_MARKS = "<!-- figures: written by benchmarks/figures.py -->", "<!-- end of figures -->"
+MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -43,16 +46,36 @@ def targets(record: dict[str, Any]) -> str:
     return table(["figure (float32, 1 thread)", "goal", "measured", ""], rows)
 
 
-def main() -> None:
-    record = json.loads((HERE / "results" / "scan.json").read_text())
+def scan_figures(record: dict[str, Any]) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
-    text = "\n\n".join([f"Measured on: {machine}.", speed(record), targets(record)])
+    return "\n\n".join([f"Measured on: {machine}.", speed(record), targets(record)])
+
+
+def all_model_figures(record: dict[str, Any]) -> str:
+    tables = [table(*lines) for lines in model_figures.sections(record)]
+    return "\n\n".join([model_figures.provenance(record), *tables, targets(record)])
+
+
+def between(marks: tuple[str, str], text: str, figures: str) -> str:
+    """The text with these figures in place of what was between its marks."""
+    begin, end = marks
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n\n{figures}\n\n{end}{rest.split(end)[1]}"
+
+
+def main() -> None:
     readme = HERE.parent / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    after = rest.split(END)[1]
+    text = between(SCAN_MARKS, readme.read_text(), scan_figures(read("scan.json")))
+    if all(mark in text for mark in MODEL_MARKS) and (HERE / "results" / "model.json").exists():
+        text = between(MODEL_MARKS, text, all_model_figures(read("model.json")))
     temporary = readme.with_suffix(".tmp")
-    temporary.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    temporary.write_text(text)
     temporary.replace(readme)
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE / "results" / name).read_text())
+    return found
 
 
 if __name__ == "__main__":

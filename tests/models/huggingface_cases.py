@@ -13,9 +13,10 @@ KINDS = {  # what a model may be, as far as saving, state and padding can tell
 }
 
 
-def make_model(vocab_size=len(LETTERS), seed=0, **changes):
+def make_model(seed=0, **changes):
     torch.manual_seed(seed)
-    model = MinMaxRNC_LM(vocab_size, MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 10, "n_layers": 3, **changes}))
+    config = MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 10, "n_layers": 3, **changes})
+    model = MinMaxRNC_LM(len(LETTERS), config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:

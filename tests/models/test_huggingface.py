@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
 
 from latchwork.models.huggingface import MinMaxRNCForCausalLM, MinMaxRNCHFConfig, to_huggingface
+from latchwork.models.int8 import quantize_int8
 from latchwork.modules.state import State
 
 FIELDS = {"vocab_size": 8, "d_model": 12, "n_layers": 2, "d_state": 10}
@@ -410,6 +411,10 @@ class TestWeights:
         assert model.training
         assert {id(each) for each in model.parameters()} == {id(each) for each in lm.parameters()}
 
+    def test_weights_in_8_bits_are_refused(self, lm):
+        with pytest.raises(TypeError, match=r"model must have floating-point weights; got torch\.int8"):
+            to_huggingface(quantize_int8(lm))
+
     @kinds
     def test_a_new_model_is_initialised_as_ours(self, kind):
         config = MinMaxRNCHFConfig.from_latchwork(14, make_model(**kind).config)
@@ -527,4 +532,11 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     spec = importlib.util.find_spec("latchwork.models.huggingface")
     with pytest.raises(ImportError, match=r"pip install 'latchwork\[hf\]'"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_a_transformers_that_would_not_reorder_the_state_is_refused(monkeypatch):
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "5.12.1")
+    spec = importlib.util.find_spec("latchwork.models.huggingface")
+    with pytest.raises(ImportError, match=r"transformers must be 5\.13 or later; got 5\.12\.1"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
-lm_eval = pytest.importorskip("lm_eval")
+pytest.importorskip("lm_eval")
 
+import lm_eval
 from huggingface_cases import LETTERS, make_model, make_tokenizer
 from lm_eval.tasks import TaskManager
 

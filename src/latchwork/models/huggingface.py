@@ -353,7 +353,7 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         """Take the weight of another head, which must have no bias."""
-        if new_embeddings.bias is not None:
+        if getattr(new_embeddings, "bias", None) is not None:
             raise ValueError("new_embeddings must have no bias, as the head has none")
         self.lm.head.weight, self.lm.head.out_features = new_embeddings.weight, new_embeddings.out_features
 

@@ -1,0 +1,57 @@
+"""The figures that the models are to reach; 1 thread and float32 where nothing else is said."""
+
+from collections.abc import Callable
+
+from measure import Row
+from model_contenders import OURS, PEER
+from model_decode import INT8
+from model_presets import LARGE
+from targets import Results, Target, pick
+
+Value = Callable[[Results], float | None]
+
+
+def faster(section: str, contender: str = OURS, **match: object) -> Value:
+    """How many times as fast as minmaxrnc."""
+    match |= {"threads": 1, "contender": contender}
+    return lambda results: pick(results, section, "faster", **match)
+
+
+def best_pieces(field: str) -> Value:
+    """A field of our row of the evaluation that is the fastest; `faster` there is against their fastest."""
+
+    def value(results: Results) -> float | None:
+        rows = [row for row in results.get("evaluation", []) if row["contender"] == OURS and field in row]
+        return min(rows, key=lambda row: row["seconds"])[field] if rows else None
+
+    return value
+
+
+STEP, DECODE = "training step of the small preset", "decoding with the large preset"
+PASS, AS_FAST = "accuracy on 2^20 tokens", f"times as fast as {PEER}"
+TARGETS = (
+    Target(f"{STEP}, V = 20, {AS_FAST}", faster("step", case="V = 20"), 5),
+    Target(f"{STEP}, V = 20, {AS_FAST}: the goal", faster("step", case="V = 20"), 6.5),
+    Target(f"{STEP}, V = 2560, {AS_FAST}", faster("step", case="V = 2560"), 5),
+    Target(f"forward+backward of the large preset, {AS_FAST}", faster("presets", case=LARGE), 2.3),
+    Target(f"{PASS}, {AS_FAST}", best_pieces("faster"), 5),
+    Target(f"{PASS}, extra memory, MB", best_pieces("extra MB"), 200, at_least=False),
+    Target(f"{DECODE}, {AS_FAST}", faster("decode"), 1.2),
+    Target(f"{DECODE}, int8, {AS_FAST}", faster("decode", INT8), 1.9),
+    Target(
+        f"{STEP}, V = 20, peak memory, parts of {PEER}'s",
+        lambda results: pick(results, "memory", "part", contender=OURS),
+        0.333,
+        at_least=False,
+    ),
+)
+
+
+def judge(results: Results) -> list[Row]:
+    rows = []
+    for target in TARGETS:
+        value = target.value(results)
+        reached = None if value is None else target.reached(value)
+        rows.append(Row(figure=target.text, bound=target.bound, at_least=target.at_least))
+        rows[-1].update(value=value, reached=reached)
+    return rows

@@ -1,0 +1,294 @@
+// layer_fuzz [COUNT [SEED [INDEX]]]: runs the layer's kernels on COUNT random cases, or only on case INDEX, and compares
+// every number they write with layer_definition.h. LATCHWORK_ISA in the environment chooses the instruction set.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "layer_definition.h"
+#include "matvec.h"
+
+extern "C" {
+int latchwork_layer_forward(const Layer*);
+int latchwork_layer_backward(const Layer*);
+int64_t latchwork_layer_tape(const Layer*);
+int latchwork_respond(const Response*);
+int latchwork_respond_back(const Response*);
+int latchwork_matvec(const Matvec*);
+const char* latchwork_isa();
+void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
+// Fresh memory is full of NaN: a number that is used before it is written shows.
+const char* __asan_default_options() {
+    return "detect_leaks=1:detect_stack_use_after_return=1:malloc_fill_byte=255:max_malloc_fill_size=100000000";
+}
+}
+
+namespace {
+
+using definition::Numbers;
+
+struct Random {  // not the distributions of the standard library, which differ between compilers
+    std::mt19937_64 engine;
+    int64_t below(int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint64_t>(n)); }
+    bool percent(int64_t chance) { return below(100) < chance; }
+    int64_t pick(std::initializer_list<int64_t> of) { return of.begin()[below(static_cast<int64_t>(of.size()))]; }
+    double uniform() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
+};
+
+char now[500];  // the case that runs, for whoever reports an error
+void say_case() { std::fprintf(stderr, "in case %s\n", now); }
+
+template <class... Values>
+[[noreturn]] void fail(const char* format, Values... values) {
+    std::fprintf(stderr, format, values...);
+    std::fprintf(stderr, "\n");
+    say_case();
+    std::exit(1);
+}
+
+// A tensor in a heap block of exactly its size, so that the address sanitizer sees one element too far.
+using Block = std::vector<float>;
+
+Block draw(Random& random, int64_t size, double scale = 1) {
+    Block block(size);
+    for (float& each : block) each = static_cast<float>((2 * random.uniform() - 1) * scale);
+    return block;
+}
+Block unwritten(int64_t size) { return Block(size, NAN); }
+Numbers widen(const Block& block) { return Numbers(block.begin(), block.end()); }
+float* pointer(Block& block) { return block.empty() ? nullptr : block.data(); }  // as torch has it
+
+double worst = 0;  // of all errors, in units of what is allowed; for whoever sets the tolerance
+
+// To rounding, relative to the largest number of the tensor if that is more than 1, which is the size of what the sums
+// are made of; a NaN where the definition has one.
+void compare(const char* name, const Block& got, const Numbers& wanted, double tolerance) {
+    if (got.size() != wanted.size()) fail("%s has %zu numbers, must have %zu", name, got.size(), wanted.size());
+    double largest = 1;
+    for (double each : wanted) largest = std::isfinite(each) ? std::max(largest, std::fabs(each)) : largest;
+    for (size_t i = 0; i < got.size(); ++i) {
+        if (std::isnan(wanted[i]) ? std::isnan(got[i]) : got[i] == wanted[i]) continue;
+        const double error = std::fabs(got[i] - wanted[i]) / (tolerance * largest);
+        if (!(error <= 1)) fail("%s[%zu] is %.9g, must be %.9g; the largest is %g", name, i, got[i], wanted[i], largest);
+        worst = std::max(worst, error);
+    }
+}
+
+// The four blocks of a norm or a linear map. Gradients of weights come zeroed, as ops/drive.py gives them.
+struct Learnt {
+    Block weight, bias, grad_weight, grad_bias;
+    Learnt(Random& random, int64_t outputs, int64_t inputs, bool has_bias)
+        : weight(draw(random, outputs * inputs, std::sqrt(3.0 / static_cast<double>(inputs)))),
+          bias(draw(random, has_bias ? outputs : 0)), grad_weight(weight.size(), 0), grad_bias(bias.size(), 0) {}
+    definition::Linear linear(int64_t outputs, int64_t inputs) const {
+        return {outputs, inputs, widen(weight), widen(bias), Numbers(weight.size()), Numbers(bias.size())};
+    }
+    definition::Norm norm(int64_t kind, double epsilon) const {
+        return {kind, epsilon, widen(weight), widen(bias), Numbers(weight.size()), Numbers(bias.size())};
+    }
+    Linear pointers() { return {pointer(weight), pointer(bias), pointer(grad_weight), pointer(grad_bias)}; }
+    Norm pointers(int64_t kind, double epsilon) {
+        return {kind, epsilon, pointer(weight), pointer(bias), pointer(grad_weight), pointer(grad_bias)};
+    }
+    template <class Definition>
+    void check(const char* name, const Definition& wanted, double tolerance) const {
+        char full[50];
+        std::snprintf(full, sizeof full, "the weight's gradient of %s", name);
+        compare(full, grad_weight, wanted.grad_weight, tolerance);
+        std::snprintf(full, sizeof full, "the bias's gradient of %s", name);
+        compare(full, grad_bias, wanted.grad_bias, tolerance);
+    }
+};
+
+// Rows so that they cross the block of 96, and that there are enough for a second and a third thread; most are few.
+int64_t draw_rows(Random& random, int64_t for_a_thread) {
+    const int64_t lot = random.below(100);
+    if (lot < 60) return random.below(25);
+    if (lot < 75) return 90 + random.below(12);
+    if (lot < 85) return 186 + random.below(12);
+    return random.pick({2, 2, 3}) * for_a_thread + random.below(100) - 2;
+}
+int64_t draw_width(Random& random) {
+    return random.percent(50) ? 1 + random.below(40) : random.pick({1, 2, 3, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 32, 33});
+}
+void set_nan(Random& random, Block& block) {
+    if (!block.empty() && random.percent(5)) block[random.below(static_cast<int64_t>(block.size()))] = NAN;
+}
+
+constexpr double LAYER_TOLERANCE = 1e-4, RESPONSE_TOLERANCE = 1e-5, MATVEC_TOLERANCE = 1e-5;
+
+// False if some relu's input is so near to 0 that rounding may change its gradient: then another case is drawn.
+bool try_layer(Random& random, const char* number) {
+    Layer p{};
+    const int64_t rows = draw_rows(random, 192);
+    p.time = rows == 0 ? random.pick({0, 1, 5}) : random.percent(60) ? rows : 1 + random.below(rows);
+    p.batch = p.time ? rows / p.time : random.below(3);
+    const int64_t d = p.width = draw_width(random);
+    p.hidden = draw_width(random), p.outputs = draw_width(random), p.threads = 1 + random.below(4);
+    p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.squared = random.percent(50);
+    p.seed = random.below(INT64_MAX);
+    p.dropout = random.percent(40) ? random.pick({1, 10, 50, 90}) / 100.0 : 0;
+    const int64_t N = p.batch * p.time, ups = p.hidden * (1 + p.gated_ffn), kind = random.below(3);
+    const double epsilon = random.percent(50) ? 0.05 : 0.5;  // no smaller: then narrow norms have no exact digits
+    const int64_t resets = random.pick({-1, -1, 0, 5, 30, 100});  // percent of the steps; -1: reset is null
+    const bool has_first = random.percent(50), wants_first = has_first && random.percent(80);
+    std::snprintf(now, sizeof now,
+                  "%s: layer B %ld T %ld width %ld hidden %ld outputs %ld threads %ld gated conv %ld gated ffn %ld "
+                  "squared %ld dropout %g norm %ld resets %ld%% first %d",
+                  number, long(p.batch), long(p.time), long(d), long(p.hidden), long(p.outputs), long(p.threads),
+                  long(p.gated_conv), long(p.gated_ffn), long(p.squared), p.dropout, long(kind), long(resets), has_first);
+
+    const int64_t scales = kind == NO_NORM ? 0 : d;
+    Learnt norms[] = {{random, scales, 1, kind == LAYER_NORM}, {random, scales, 1, kind == LAYER_NORM},
+                      {random, scales, 1, kind == LAYER_NORM}};
+    Learnt conv = p.gated_conv ? Learnt(random, d, 1, false) : Learnt(random, d, 2 * d, true);
+    Learnt up(random, ups, d, true), down(random, d, p.hidden, true), projection(random, p.outputs, d, true);
+    Block u = draw(random, N * d, 2), first = draw(random, has_first ? p.batch * d : 0), grad_z = draw(random, N * p.outputs);
+    set_nan(random, u), set_nan(random, first);
+    std::vector<uint8_t> reset(resets < 0 ? 0 : N);
+    for (uint8_t& each : reset) each = random.percent(resets);
+
+    definition::LayerRows wanted{
+        p.batch, p.time, d, p.hidden, p.outputs, bool(p.gated_conv), bool(p.gated_ffn), bool(p.squared),
+        static_cast<uint64_t>(p.seed), p.dropout, norms[0].norm(kind, epsilon), norms[1].norm(kind, epsilon),
+        norms[2].norm(kind, epsilon), conv.linear(d, p.gated_conv ? 1 : 2 * d), up.linear(ups, d),
+        down.linear(d, p.hidden), projection.linear(p.outputs, d), widen(u), widen(first), reset,
+        {}, widen(grad_z), {}, {}, {}, {}, {}, {}, {}, {}};
+    wanted.forward();
+    if (!p.squared && wanted.nearest_kink < 1e-5) return false;
+    wanted.backward();
+
+    p.norm_conv = norms[0].pointers(kind, epsilon), p.norm_ffn = norms[1].pointers(kind, epsilon);
+    p.norm_neuron = norms[2].pointers(kind, epsilon);
+    p.conv = conv.pointers(), p.up = up.pointers(), p.down = down.pointers(), p.projection = projection.pointers();
+    p.u = pointer(u), p.first = pointer(first), p.reset = reset.empty() ? nullptr : reset.data();
+    const Block inputs[] = {u, first, grad_z, conv.weight, up.weight, down.weight, projection.weight};
+    Block z = unwritten(N * p.outputs), again = z, tape = unwritten(N * latchwork_layer_tape(&p));
+    p.z = pointer(again);
+    latchwork_layer_forward(&p);  // without a gradient: there is no tape
+    p.z = pointer(z), p.tape = pointer(tape);
+    latchwork_layer_forward(&p);
+    if (!z.empty() && std::memcmp(z.data(), again.data(), z.size() * sizeof(float))) fail("the tape changes z");
+    compare("z", z, wanted.z, LAYER_TOLERANCE);
+
+    Block grad_u = unwritten(N * d), grad_first(wants_first ? p.batch * d : 0, 0);
+    p.z = nullptr, p.grad_z = pointer(grad_z), p.grad_u = pointer(grad_u), p.grad_first = pointer(grad_first);
+    latchwork_layer_backward(&p);
+    compare("the gradient of u", grad_u, wanted.grad_u, LAYER_TOLERANCE);
+    if (wants_first) compare("the gradient of first", grad_first, wanted.grad_first, LAYER_TOLERANCE);
+    conv.check("conv", wanted.conv, LAYER_TOLERANCE), up.check("up", wanted.up, LAYER_TOLERANCE);
+    down.check("down", wanted.down, LAYER_TOLERANCE);
+    projection.check("projection", wanted.projection, LAYER_TOLERANCE);
+    norms[0].check("norm_conv", wanted.norm_conv, LAYER_TOLERANCE);
+    norms[1].check("norm_ffn", wanted.norm_ffn, LAYER_TOLERANCE);
+    norms[2].check("norm_neuron", wanted.norm_neuron, LAYER_TOLERANCE);
+    const Block* after[] = {&u, &first, &grad_z, &conv.weight, &up.weight, &down.weight, &projection.weight};
+    for (size_t i = 0; i < 7; ++i)
+        if (!inputs[i].empty() && std::memcmp(inputs[i].data(), after[i]->data(), inputs[i].size() * sizeof(float)))
+            fail("the kernel wrote to its input %zu", i);
+    return true;
+}
+
+void try_response(Random& random, const char* number) {
+    Response p{};
+    p.rows = draw_rows(random, 384), p.width = draw_width(random), p.state = draw_width(random);
+    p.threads = 1 + random.below(4), p.gated = random.percent(70);
+    p.outputs = p.gated ? random.pick({1, 3}) * p.state + random.below(3) : 2 * p.state;
+    std::snprintf(now, sizeof now, "%s: response rows %ld width %ld state %ld outputs %ld threads %ld gated %ld", number,
+                  long(p.rows), long(p.width), long(p.state), long(p.outputs), long(p.threads), long(p.gated));
+    Learnt output(random, p.width, p.state, true);
+    Block x = draw(random, p.rows * p.state), z = draw(random, p.rows * p.outputs, 10), u = draw(random, p.rows * p.width);
+    Block grad_y = draw(random, p.rows * p.width);
+    for (float& each : z)
+        if (random.percent(5)) each = static_cast<float>(random.pick({0, -87, 87, -88, 88, -100, 100, -10000, 10000}));
+    for (float& each : z)
+        if (random.percent(1)) each = random.percent(50) ? INFINITY : -INFINITY;
+    set_nan(random, x), set_nan(random, u), set_nan(random, z);
+
+    definition::ResponseRows wanted{p.rows, p.width, p.state, p.outputs, bool(p.gated), widen(x), widen(z), widen(u),
+                                    output.linear(p.width, p.state), {}, widen(grad_y), {}, {}};
+    wanted.forward();
+    wanted.backward();
+    const Block inputs[] = {x, z, u, grad_y, output.weight};
+    Block y = unwritten(u.size()), grad_x = unwritten(x.size()), grad_z = unwritten(z.size());
+    p.x = pointer(x), p.z = pointer(z), p.u = pointer(u), p.y = pointer(y), p.output = output.pointers();
+    latchwork_respond(&p);
+    compare("y", y, wanted.y, RESPONSE_TOLERANCE);
+    p.grad_y = pointer(grad_y), p.grad_x = pointer(grad_x), p.grad_z = pointer(grad_z);
+    latchwork_respond_back(&p);
+    compare("the gradient of x", grad_x, wanted.grad_x, RESPONSE_TOLERANCE);
+    Block grad_gate;
+    for (int64_t i = 0; i < p.rows * p.outputs; ++i) {
+        if (p.gated && i % p.outputs >= p.outputs - p.state)
+            grad_gate.push_back(grad_z[i]);
+        else if (!std::isnan(grad_z[i]))
+            fail("the kernel wrote to column %ld of z's gradient", long(i % p.outputs));
+    }
+    if (p.gated) compare("the gradient of the gate", grad_gate, wanted.grad_gate, RESPONSE_TOLERANCE);
+    output.check("output", wanted.output, RESPONSE_TOLERANCE);
+    const Block* after[] = {&x, &z, &u, &grad_y, &output.weight};
+    for (size_t i = 0; i < 5; ++i)
+        if (!inputs[i].empty() && std::memcmp(inputs[i].data(), after[i]->data(), inputs[i].size() * sizeof(float)))
+            fail("the kernel wrote to its input %zu", i);
+}
+
+void try_matvec(Random& random, const char* number) {
+    Matvec p{};
+    const bool large = random.percent(5);  // enough for several threads
+    p.vectors = 1 + random.below(5), p.outputs = 1 + random.below(40) + large * 250;
+    p.inputs = 1 + random.below(80) + large * 250;
+    p.row = p.inputs + random.pick({0, 0, 1, 7, 80}), p.threads = 1 + random.below(4);
+    p.quantised = random.percent(50);
+    const bool has_bias = random.percent(50);
+    std::snprintf(now, sizeof now, "%s: matvec vectors %ld outputs %ld inputs %ld row %ld threads %ld quantised %ld bias %d",
+                  number, long(p.vectors), long(p.outputs), long(p.inputs), long(p.row), long(p.threads), long(p.quantised),
+                  has_bias);
+    const int64_t size = (p.outputs - 1) * p.row + p.inputs;  // the block ends with the last weight
+    Block weight = draw(random, p.quantised ? 0 : size), scale = draw(random, p.quantised ? p.outputs : 0);
+    Block bias = draw(random, has_bias ? p.outputs : 0), x = draw(random, p.vectors * p.inputs);
+    std::vector<int8_t> whole(p.quantised ? size : 0);
+    for (int8_t& each : whole) each = static_cast<int8_t>(random.below(256) - 128);
+    for (int64_t i = 0; i < static_cast<int64_t>(weight.size()); ++i)
+        if (i % p.row >= p.inputs) weight[i] = NAN;  // between rows, not to be used
+    set_nan(random, x);
+
+    Numbers wanted;
+    for (int64_t v = 0; v < p.vectors; ++v)
+        for (int64_t i = 0; i < p.outputs; ++i) {
+            double sum = 0;
+            for (int64_t k = 0; k < p.inputs; ++k)
+                sum += (p.quantised ? whole[i * p.row + k] : weight[i * p.row + k]) * static_cast<double>(x[v * p.inputs + k]);
+            wanted.push_back((p.quantised ? sum * scale[i] : sum) + (has_bias ? bias[i] : 0));
+        }
+    const Block before = x;
+    Block y = unwritten(p.vectors * p.outputs);
+    p.weight = p.quantised ? static_cast<const void*>(whole.data()) : weight.data();
+    p.scale = pointer(scale), p.bias = pointer(bias), p.x = pointer(x), p.y = pointer(y);
+    latchwork_matvec(&p);
+    compare("y", y, wanted, MATVEC_TOLERANCE);
+    if (std::memcmp(before.data(), x.data(), x.size() * sizeof(float))) fail("the kernel wrote to x");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    auto argument = [&](int i, int64_t otherwise) { return i < count ? std::atoll(arguments[i]) : otherwise; };
+    const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, 2000);
+    const char* isa = std::getenv("LATCHWORK_ISA");
+    if (isa && std::strcmp(isa, latchwork_isa())) {
+        std::fprintf(stderr, "%s: not on this processor\n", isa);
+        return 77;
+    }
+    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(say_case);
+    for (int64_t index = first; index < end; ++index) {
+        std::seed_seq both{seed, index};
+        Random random{std::mt19937_64(both)};
+        char number[100];
+        std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
+        while (!try_layer(random, number)) continue;
+        try_response(random, number);
+        try_matvec(random, number);
+        if ((index + 1) % 1000 == 0) std::fprintf(stderr, "%s: %ld cases\n", latchwork_isa(), long(index + 1));
+    }
+    std::printf("%ld passed, 0 failed; the largest error is %.2g of what is allowed\n", long(end - first), worst);
+}

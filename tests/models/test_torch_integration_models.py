@@ -1,0 +1,226 @@
+"""Models inside torch: compiled graphs, narrow types, autocast, optimizers, functional calls, copies."""
+
+import copy
+import io
+import shutil
+
+import pytest
+import torch
+from model_cases import (
+    VARIANTS,
+    assert_same_gradients,
+    assert_same_run,
+    gradients,
+    make_model,
+    make_reset,
+    make_state,
+    make_tokens,
+    pairs_were_used,
+    watched_pairs,
+)
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from latchwork import State
+
+with_and_without_pairs = pytest.mark.parametrize("T", [7, 40], ids=["plain", "pairs"])
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def make_inputs(model, T, B=2):
+    return make_tokens(B, T, 3), make_state(model, B), make_reset("random", B, T)
+
+
+@pytest.mark.parametrize(("variant", "T"), [("default", 40), ("degree 2", 7), ("degree 3, levels", 40)])
+def test_a_compiled_model_is_one_graph_and_equals_eager(variant, T):
+    model = make_model(3, **VARIANTS[variant], n_layers=1)
+    tokens, state, reset = make_inputs(model, T)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad(), watched_pairs() as seen:
+        assert_same_run(compiled(tokens, state, reset=reset), model(tokens, state, reset=reset), 1e-12)
+    assert pairs_were_used(seen) == (T == 40)
+
+
+@pytest.mark.parametrize(("variant", "T"), [("default", 7), ("degree 3, gated conv", 40)])
+def test_a_compiled_training_step_equals_eager(variant, T):
+    model = make_model(3, **VARIANTS[variant], n_layers=1, train_init=True, dtype=torch.float32).train()
+    tokens, state, reset = make_inputs(model, T)
+
+    def step(tokens, targets, state, reset):
+        loss, after = model.loss(tokens, targets, state, reset=reset)
+        return loss + after.x.square().mean(), after
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    found = []
+    for run in (compiled, step):
+        loss, after = run(tokens, tokens.flip(1), state, reset)
+        assert isinstance(after, State)
+        found.append((loss, after, gradients(model, loss)))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert_same_run(*((each[0].reshape(1), each[1]) for each in found), 1e-5)
+    assert_same_gradients(found[0][2], found[1][2], 1e-5)
+
+
+def test_a_compiled_step_of_one_token_equals_eager():
+    model = make_model(50, n_layers=1)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    state = expected = model.initial_state(2)
+    with torch.no_grad():
+        for token in make_tokens(2, 4, 50).split(1, 1):
+            logits, state = compiled(token, state)
+            plain, expected = model(token, expected)
+            assert_same_run((logits, state), (plain, expected), 1e-12)
+
+
+def test_one_graph_serves_many_lengths_and_batches():
+    model = make_model(50, n_layers=1)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend=counter, dynamic=True)
+    counts = []
+    with torch.no_grad():
+        for B, T in [(3, 17), (2, 33), (5, 9), (7, 40)]:
+            tokens = make_tokens(B, T, 50)
+            assert_same_run(compiled(tokens), model(tokens), 1e-12)
+            counts.append(counter.frame_count)
+    assert len(set(counts)) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of torch to itself, when inductor is first imported
+def test_inductor_gives_the_logits_of_eager():
+    model = make_model(50, n_layers=1, norm="rmsnorm", postlayers_norm="none", ffn_type="basic", dtype=torch.float32)
+    tokens = make_tokens(2, 7, 50)
+    with torch.no_grad():
+        assert_same_run(torch.compile(model, fullgraph=True)(tokens), model(tokens), 1e-5)
+
+
+NARROW = [name for name in VARIANTS if "no norm" not in name]
+
+
+@with_and_without_pairs
+@pytest.mark.parametrize("variant", NARROW)
+def test_weights_in_bfloat16_run_forwards_and_backwards(variant, T):
+    model = make_model(3, **VARIANTS[variant], dtype=torch.bfloat16).train()
+    tokens, state, reset = make_inputs(model, T)
+    logits, after = model(tokens, state, reset=reset)
+    assert {logits.dtype, after.conv.dtype, after.x.dtype} == {torch.bfloat16}
+    found = gradients(model, logits.float().square().mean())
+    assert all(each.isfinite().all() and each.dtype == torch.bfloat16 for each in found.values())
+    if "levels" not in variant:  # where a rounding may tip a state by a whole level
+        wide, _ = copy.deepcopy(model).float()(tokens, state.to(torch.float32), reset=reset)
+        assert (logits.float() - wide).abs().mean() < 0.1 * wide.abs().mean()
+
+
+@with_and_without_pairs
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_autocast_runs_forwards_and_backwards(variant, T):
+    model = make_model(3, **VARIANTS[variant], dtype=torch.float32).train()
+    tokens, state, reset = make_inputs(model, T)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, after = model.loss(tokens, tokens, reset=reset)
+        more, _ = model.loss(tokens, tokens, after, reset=reset)
+        with torch.no_grad():
+            whole, chunked = model(tokens, state)[0], model(tokens, state, chunk_size=5)[0]
+    found = gradients(model, loss + more)
+    assert loss.isfinite()
+    assert all(each.isfinite().all() and each.dtype == torch.float32 for each in found.values())
+    assert whole.dtype == chunked.dtype == torch.bfloat16
+    if "levels" not in variant:
+        assert (loss - model.loss(tokens, tokens, reset=reset)[0]).abs() < 0.1 * loss
+        assert (whole.float() - chunked.float()).abs().mean() < 0.1 * whole.float().abs().mean()
+
+
+@with_and_without_pairs
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_a_backbone_under_autocast_has_one_type_whole_and_in_chunks(chunk_size, T):
+    model = make_model(dtype=torch.float32).backbone
+    u = torch.randn(2, T, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(u)[0].dtype
+        with torch.no_grad():
+            assert model(u, chunk_size=chunk_size)[0].dtype == expected
+
+
+@with_and_without_pairs
+def test_a_state_of_another_type_is_converted(T):
+    model = make_model(3, dtype=torch.float32)
+    tokens, state, _ = make_inputs(model, T)
+    for dtype in (torch.float64, torch.bfloat16):
+        converted = state.to(dtype)
+        assert_same_run(model(tokens, converted), model(tokens, converted.to(torch.float32)), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "T", "dtype"),
+    [
+        ("default", 7, torch.float32),
+        ("default", 40, torch.float32),
+        ("default", 40, torch.float64),
+        ("degree 2", 7, torch.float32),
+        ("levels", 40, torch.float32),
+        ("degree 3, gated conv", 40, torch.float64),
+    ],
+)
+def test_training_lowers_the_loss(variant, T, dtype):
+    model = make_model(3, **VARIANTS[variant], dtype=dtype).train()
+    tokens = make_tokens(4, T, 3)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
+    for _ in range(15):
+        loss, _ = model.loss(tokens[:, :-1], tokens[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_models_are_copied_whole_and_apart():
+    model, tokens = make_model(3, train_init=True), make_tokens(2, 40, 3)
+    twin = copy.deepcopy(model)
+    assert twin.head.weight is twin.embedding.weight
+    assert_same_run(twin(tokens), model(tokens))
+    with torch.no_grad():
+        twin.embedding.weight.zero_()
+    assert model.embedding.weight.any()
+
+
+def test_a_state_dict_goes_through_torch_save_and_load():
+    model, tokens = make_model(3), make_tokens(2, 40, 3)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = make_model(3)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert_same_run(other(tokens), model(tokens))
+
+
+@with_and_without_pairs
+def test_a_functional_call_uses_the_weights_it_is_given(T):
+    model, other = make_model(3, dtype=torch.float32), make_model(3, dtype=torch.float32)
+    tokens = make_tokens(2, T, 3)
+    given = dict(other.named_parameters()) | dict(other.named_buffers())
+    result = torch.func.functional_call(model, given, (tokens,))
+    assert_same_run(result, other(tokens))
+
+
+@with_and_without_pairs
+def test_inference_mode_gives_the_same(T):
+    model, tokens = make_model(3, dtype=torch.float32), make_tokens(2, T, 3)
+    expected = model(tokens)
+    with torch.inference_mode():
+        logits, state = model(tokens)
+        logits, state = logits.clone(), State(*(each.clone() for each in state))
+    assert_same_run((logits, state), expected)
+
+
+def test_on_the_meta_device_only_shapes_are_computed():
+    with torch.device("meta"):
+        model = make_model(3)
+        logits, state = model(torch.zeros(2, 40, dtype=torch.long))
+    assert (logits.shape, logits.device.type, state.x.shape) == ((2, 40, 3), "meta", (2, 2, 6))
