@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "head.h"
 #include "layer.h"
 #include "matvec.h"
 #include "problem.h"
@@ -21,7 +22,8 @@
     extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
     extern "C" int latchwork_respond_##isa(const Response*);            \
     extern "C" int latchwork_respond_back_##isa(const Response*);       \
-    extern "C" int latchwork_matvec_##isa(const Matvec*);
+    extern "C" int latchwork_matvec_##isa(const Matvec*);               \
+    extern "C" int latchwork_head_##isa(const Head*);
 ISAS(DECLARE)
 
 namespace {
@@ -33,11 +35,13 @@ struct Isa {
     int64_t (*layer_tape)(const Layer*);
     ResponseKernel respond, respond_back;
     MatvecKernel matvec;
+    HeadKernel head;
 };
 #define ROW(isa)                                                                                               \
     {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
      latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
-     latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa},
+     latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa,                     \
+     latchwork_head_##isa},
 const Isa isas[] = {ISAS(ROW)};
 
 bool runs_here(const char* name) {
@@ -81,11 +85,9 @@ EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p).compose(p)
 EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forward(p); }
 EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
 EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }
-EXPORT int64_t latchwork_layer_size() { return sizeof(Layer); }
 EXPORT int latchwork_respond(const Response* p) { return chosen().respond(p); }
 EXPORT int latchwork_respond_back(const Response* p) { return chosen().respond_back(p); }
 EXPORT int latchwork_matvec(const Matvec* p) { return chosen().matvec(p); }
-EXPORT int64_t latchwork_matvec_size() { return sizeof(Matvec); }
-EXPORT int64_t latchwork_response_size() { return sizeof(Response); }
+EXPORT int latchwork_head(const Head* p) { return chosen().head(p); }
 EXPORT const char* latchwork_isa() { return chosen().name; }
-EXPORT int64_t latchwork_problem_size() { return sizeof(Problem); }
+EXPORT int64_t latchwork_interface() { return INTERFACE; }

@@ -1,7 +1,9 @@
-// The one structure that crosses from Python to C++, and the functions that take it.
-// ops/cpu.py mirrors it field by field.
+// The structure that the recurrence's functions take. ops/cpu.py mirrors it field by field.
 #pragma once
 #include <cstdint>
+
+// To be raised, here and in ops/cpu.py, with every change of a structure that crosses from Python to C++.
+constexpr int64_t INTERFACE = 2;
 
 // A tensor (batch, time, ...) whose inner dimensions are contiguous. Strides are in elements.
 struct Rows {

@@ -7,22 +7,7 @@
 
 namespace LATCHWORK_ISA {
 
-// 1 / (1 + exp(-a)), within 2 units in the last place.
-LATCHWORK_INLINE Lanes sigmoid(Lanes a) {
-    typedef int32_t Integers __attribute__((vector_size(BYTES)));
-    Lanes x = -a;
-    x = x < -87.0f ? all(-87.0f) : x;
-    x = x > 87.0f ? all(87.0f) : x;
-    const Lanes shifted = x * 1.44269504f + 12582912.0f;  // its last bits are the nearest integer to x / ln 2
-    const Lanes n = shifted - 12582912.0f;
-    const Lanes rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    constexpr float series[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
-    Lanes e = all(1.9875691500e-4f);
-    for (float coefficient : series) e = e * rest + coefficient;
-    e = e * rest * rest + rest + 1.0f;
-    const Integers power = (reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23;
-    return 1.0f / (1.0f + e * reinterpret_cast<Lanes>(power));
-}
+LATCHWORK_INLINE Lanes sigmoid(Lanes a) { return 1.0f / (1.0f + exponential(-a)); }
 
 struct PreparedResponse {
     const Response& p;

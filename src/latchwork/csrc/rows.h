@@ -20,6 +20,22 @@ inline float sum(Lanes a) {
 #endif
 }
 
+// exp(x) within 2 units in the last place, x being taken into [-87, 87] first; a NaN comes through.
+LATCHWORK_INLINE Lanes exponential(Lanes x) {
+    typedef int32_t Integers __attribute__((vector_size(BYTES)));
+    x = x < -87.0f ? all(-87.0f) : x;
+    x = x > 87.0f ? all(87.0f) : x;
+    const Lanes shifted = x * 1.44269504f + 12582912.0f;  // its last bits are the nearest integer to x / ln 2
+    const Lanes n = shifted - 12582912.0f;
+    const Lanes rest = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    constexpr float series[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    Lanes e = all(1.9875691500e-4f);
+    for (float coefficient : series) e = e * rest + coefficient;
+    e = e * rest * rest + rest + 1.0f;
+    const Integers power = (reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23;
+    return e * reinterpret_cast<Lanes>(power);
+}
+
 // The lanes of the last vector of a row that belong to it.
 typedef int32_t Mask __attribute__((vector_size(BYTES)));
 inline Mask tail_mask(int64_t width) {

@@ -13,7 +13,7 @@ from latchwork.models import MinMaxRNC, MinMaxRNC_LM
 from latchwork.modules import MinMaxNeuron, State
 
 CAUSES = ("set", "reset", "moved", "held")
-Watch = Callable[[int, MinMaxNeuron, Tensor, Tensor, Tensor], None]  # layer, neuron, z, before, x
+Watch = Callable[[MinMaxNeuron, Tensor, Tensor, Tensor], None]  # neuron, z, the states before each step, and after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def latch_report(
     """
     layers: list[dict[str, Tensor]] = []
 
-    def count(number: int, neuron: MinMaxNeuron, z: Tensor, before: Tensor, x: Tensor) -> None:
+    def count(neuron: MinMaxNeuron, z: Tensor, before: Tensor, x: Tensor) -> None:
         x0 = neuron.start().to(x.dtype).flatten()
         columns = {name: which.flatten(2).sum((0, 1)) for name, which in causes(neuron, z, before).items()}
         layers.append({**columns, "left": (x != x0).any(1).any(0), "lowest": x.amin((0, 1)), "highest": x.amax((0, 1))})
@@ -116,7 +116,7 @@ def latch_states(
 ) -> Tensor:
     """Every state of every layer, (n_layers, B, T, d_state); arguments as in `latch_report`."""
     layers: list[Tensor] = []
-    _run(model, inputs, state, reset, lambda number, neuron, z, before, x: layers.append(x))
+    _run(model, inputs, state, reset, lambda neuron, z, before, x: layers.append(x))
     return torch.stack(layers)
 
 
@@ -161,19 +161,23 @@ def _run(
 
 @contextmanager
 def _watched(model: MinMaxRNC_LM | MinMaxRNC, watch: Watch) -> Iterator[None]:
-    """While it lasts, `watch` is told of every recurrence that the model runs. What the model computes is the same."""
+    """While it lasts, `watch` is told of every recurrence that the model runs, layer by layer."""
     backbone = model.backbone if isinstance(model, MinMaxRNC_LM) else model
     neurons: list[MinMaxNeuron] = [layer.neuron for layer in backbone.layers]  # type: ignore[misc]
+    hooks = []
     try:
-        for number, neuron in enumerate(neurons):
-            neuron.states = _watching(number, neuron, watch)  # type: ignore[method-assign]
+        for neuron in neurons:
+            neuron.states = _watching(neuron, watch)  # type: ignore[method-assign]
+            hooks.append(neuron.register_forward_hook(lambda *_: None))  # where there is a hook, no kernel skips states
         yield
     finally:
         for neuron in neurons:
             neuron.__dict__.pop("states", None)  # the method of the class is seen again
+        for hook in hooks:
+            hook.remove()
 
 
-def _watching(number: int, neuron: MinMaxNeuron, watch: Watch) -> Callable[..., Tensor]:
+def _watching(neuron: MinMaxNeuron, watch: Watch) -> Callable[..., Tensor]:
     """neuron.states, which then tells watch."""
 
     def states(z: Tensor, x: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
@@ -183,7 +187,7 @@ def _watching(number: int, neuron: MinMaxNeuron, watch: Watch) -> Callable[..., 
         before = torch.cat((first.unsqueeze(1), every), 1)[:, :-1]
         if reset is not None:
             before = torch.where(reset.unsqueeze(-1), x0.unsqueeze(1), before)
-        watch(number, neuron, z, before, every)
+        watch(neuron, z, before, every)
         return every
 
     return states

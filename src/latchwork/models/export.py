@@ -74,13 +74,11 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            f"ONNX export needs the package {error.name}: pip install 'latchwork[onnx]'", name=error.name
-        ) from error
+        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
     units = config.d_state // config.degree
     rows = batch_size or (3 if units == 2 else 2)  # an example; torch takes a size of 1, or of two names, for a constant
-    state = model.initial_state(rows)
+    state = model.initial_state(rows).detach()
     tokens = torch.zeros(rows, length, dtype=torch.long, device=state.x.device)
     free = torch.export.Dim.DYNAMIC
     shapes = None if batch_size else {"tokens": {0: "batch"}, "conv": {1: free}, "x": {1: free}}

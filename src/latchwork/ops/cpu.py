@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latchwork.ops.parallel import Gradients
 
-OTHER_VERSION = "the C++ kernel is of another version of latchwork; install the package again"
+INTERFACE = 2  # as in csrc/problem.h
 LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
@@ -40,14 +40,11 @@ def _load() -> ctypes.CDLL | str:
         library = ctypes.CDLL(found.origin)
     except OSError as error:
         return f"the C++ kernel does not load: {error}"
-    if not hasattr(library, "latchwork_matvec"):
-        return OTHER_VERSION
+    if not hasattr(library, "latchwork_interface") or library.latchwork_interface() != INTERFACE:
+        return "the C++ kernel is of another version of latchwork; install the package again"
     library.latchwork_isa.restype = ctypes.c_char_p
-    library.latchwork_problem_size.restype = ctypes.c_int64
     library.latchwork_huge_pages.restype = None
     library.latchwork_layer_tape.restype = ctypes.c_int64
-    if library.latchwork_problem_size() != ctypes.sizeof(Problem):
-        return OTHER_VERSION
     return library
 
 

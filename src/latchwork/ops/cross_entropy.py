@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from latchwork.ops import cpu
+
 BYTES = 4 << 20  # of logits at a time: they stay in the cache from the product to the gradient
 FEWEST_ROWS = 256  # at a time: fewer make the product for the weight's gradient inefficient
+MOST_CLASSES, LARGEST = 8192, 1 << 19  # classes, and elements of the weight, beyond which a BLAS is as good
+
+
+class _Head(ctypes.Structure):
+    """See csrc/head.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "width", "classes", "threads")),
+        ("share", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "targets", "losses", "grad_x", "grad_weight")),
+    )
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -28,33 +42,86 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int) -> Tensor:
-        rows = max(FEWEST_ROWS, BYTES // (weight.shape[0] * hidden.element_size()))
         kept = targets != ignore_index
-        count = kept.sum()
-        wanted = torch.where(kept, targets, 0)
+        _check_range(targets, kept, weight.shape[0])
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        total = hidden.new_zeros(())
-        for start in range(0, hidden.shape[0], rows):
-            piece = slice(start, start + rows)
-            logits = hidden[piece] @ weight.t()
-            best = logits.amax(-1, keepdim=True)
-            right = logits.gather(1, wanted[piece, None])
-            sums = logits.sub_(best).exp_().sum(-1, keepdim=True)
-            total += torch.where(kept[piece], (sums.log() + best - right).squeeze(1), 0).sum()
-            if grad_hidden is None and grad_weight is None:
-                continue
-            share = kept[piece, None] / count
-            gradient = logits.mul_(share / sums).scatter_add_(1, wanted[piece, None], -share)
-            if grad_hidden is not None:
-                torch.mm(gradient, weight, out=grad_hidden[piece])
-            if grad_weight is not None:
-                grad_weight.addmm_(gradient.t(), hidden[piece])
+        run = _by_kernel if _fits(hidden, weight) else _in_pieces
+        total = run(hidden, weight, torch.where(kept, targets, -1), kept.sum(), grad_hidden, grad_weight)
         ctx.save_for_backward(grad_hidden, grad_weight)
-        return total / count
+        return total / kept.sum()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         grad_hidden, grad_weight = (None if each is None else each * grad for each in ctx.saved_tensors)
         return grad_hidden, grad_weight, None, None
+
+
+def _check_range(targets: Tensor, kept: Tensor, classes: int) -> None:
+    if targets.device.type == "cpu":
+        wrong = targets[kept & ((targets < 0) | (targets >= classes))]
+        if len(wrong):
+            raise IndexError(f"targets must be at least 0 and less than {classes}; got {int(wrong[0])}")
+
+
+def _in_pieces(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    count: Tensor,
+    grad_hidden: Tensor | None,
+    grad_weight: Tensor | None,
+) -> Tensor:
+    """The sum of the losses; writes the gradients of their mean. A target of -1 is left out."""
+    rows = max(FEWEST_ROWS, BYTES // (weight.shape[0] * hidden.element_size()))
+    total = hidden.new_zeros(())
+    for start in range(0, hidden.shape[0], rows):
+        piece = slice(start, start + rows)
+        kept, wanted = targets[piece, None] >= 0, targets[piece, None].clamp(min=0)
+        logits = hidden[piece] @ weight.t()
+        best = logits.amax(-1, keepdim=True)
+        right = logits.gather(1, wanted)
+        sums = logits.sub_(best).exp_().sum(-1, keepdim=True)
+        total += torch.where(kept, sums.log() + best - right, 0).sum()
+        if grad_hidden is None and grad_weight is None:
+            continue
+        share = (kept / count).to(logits.dtype)
+        gradient = logits.mul_(share / sums).scatter_add_(1, wanted, -share)
+        if grad_hidden is not None:
+            torch.mm(gradient, weight, out=grad_hidden[piece])
+        if grad_weight is not None:
+            grad_weight.addmm_(gradient.t(), hidden[piece])
+    return total
+
+
+def _by_kernel(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    count: Tensor,
+    grad_hidden: Tensor | None,
+    grad_weight: Tensor | None,
+) -> Tensor:
+    """As `_in_pieces`, in one pass of the C++ kernel."""
+    hidden, weight, targets = hidden.contiguous(), weight.contiguous(), targets.long().contiguous()
+    losses = hidden.new_empty(hidden.shape[0])
+    head = _Head(
+        *(hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads()),
+        1 / max(int(count), 1),
+        *(hidden.data_ptr(), weight.data_ptr(), targets.data_ptr(), losses.data_ptr()),
+        *(None if each is None else each.data_ptr() for each in (grad_hidden, grad_weight)),
+    )
+    cpu.library().latchwork_head(ctypes.byref(head))
+    return losses.sum(dtype=torch.float64).float()
+
+
+def _fits(hidden: Tensor, weight: Tensor) -> bool:
+    return (
+        cpu.MISSING is None
+        and hidden.device.type == "cpu"
+        and hidden.dtype == weight.dtype == torch.float32
+        and weight.shape[0] <= MOST_CLASSES
+        and weight.numel() <= LARGEST
+        and type(hidden) is Tensor
+    )

@@ -1,0 +1,84 @@
+"""Pictures of what the latches of a model do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from latchwork.evaluation.diagnostics import LatchReport
+
+# From the top of a bar to its bottom. Okabe and Ito's colours, which the colour-blind tell apart.
+COLOURS = {"set": "#0072b2", "reset": "#d55e00", "moved": "#f0e442", "held": "#c8c8c8", "dead zone": "#333333"}
+
+
+def plot_latches(report: LatchReport) -> Figure:
+    """One row a layer; in it a bar for each state scalar, sorted: the shares of steps held, moved, reset and set.
+
+    The dead zone is the dark part of held, at its bottom. "moved" is shown where it occurs, for degree n only.
+    """
+    Figure = _figure()
+    dead, held, moved, reset = (report.share(name).cpu().numpy() for name in ("dead", "held", "moved", "reset"))
+    heights = {  # each is drawn from 0, over those before it: no seams
+        "set": held + moved + reset + report.share("set").cpu().numpy(),
+        "reset": held + moved + reset,
+        "moved": held + moved,
+        "held": held,
+        "dead zone": dead,
+    }
+    kinds = [name for name in COLOURS if name != "moved" or moved.any()]
+    n_layers, d_state = held.shape
+    figure = Figure(figsize=(9, 1 + 1.5 * n_layers), layout="constrained")
+    rows = figure.subplots(n_layers, sharex=True, squeeze=False)[:, 0]
+    for layer, axes in enumerate(rows):
+        order = (-held[layer] - 1e-6 * dead[layer]).argsort(kind="stable")
+        for kind in kinds:
+            bars = heights[kind][layer][[*order, order[-1]]]  # with step="post", the last only says where to end
+            axes.fill_between(range(d_state + 1), bars, step="post", color=COLOURS[kind], linewidth=0, label=kind)
+        axes.set(xlim=(0, d_state), ylim=(0, 1), yticks=(0, 0.5, 1), yticklabels=("0", "50%", "100%"))
+        axes.set_ylabel(f"layer {layer}")
+        if stuck := int((~report.left[layer]).sum()):
+            axes.set_title(f"{stuck} of {d_state} never left x0", fontsize="small", loc="right", pad=2)
+    rows[-1].set_xlabel(f"state scalars, sorted by how many of the {report.steps:,} steps they hold")
+    handles, labels = rows[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def plot_states(states: Tensor) -> Figure:
+    """The states of one sequence over time, one row of pictures a layer: blue below 0, white at 0, red above.
+
+    states: (n_layers, T, d_state), a row `[:, b]` of what `latch_states` returns.
+    """
+    if states.dim() != 3 or not states.numel():
+        raise ValueError(f"states must be (n_layers, T, d_state), none of them 0; got {tuple(states.shape)}")
+    Figure = _figure()
+    values = states.detach().cpu().double().numpy()
+    n_layers, T, d_state = values.shape
+    figure = Figure(figsize=(9, 1 + 1.8 * n_layers), layout="constrained")
+    rows = figure.subplots(n_layers, sharex=True, squeeze=False)[:, 0]
+    for layer, axes in enumerate(rows):
+        largest = abs(values[layer]).max() or 1.0
+        image = axes.imshow(
+            values[layer].T,
+            aspect="auto",
+            cmap="RdBu_r",
+            vmin=-largest,
+            vmax=largest,
+            interpolation="nearest",
+            extent=(0, T, d_state, 0),
+        )
+        axes.set_ylabel(f"layer {layer}")
+        figure.colorbar(image, ax=axes, pad=0.01)
+    rows[-1].set_xlabel("step")
+    return figure
+
+
+def _figure() -> type[Figure]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'latchwork[plots]'") from error
+    return Figure

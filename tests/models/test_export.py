@@ -1,0 +1,219 @@
+"""Export: ONNX graphs in onnxruntime, and torch.export, against the model itself."""
+
+import sys
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.export import Dim
+
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, State
+from latchwork.models import export
+from latchwork.models.export import export_chunk, export_step
+from latchwork.ops.reference import reference_scan
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+# torch's, of torch to itself
+pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")
+
+LENGTH, VOCABULARY = 17, 11
+VARIANTS = {
+    "degree one": {"n_layers": 2, "d_state": 10, "ffn_dropout": 0.5, "train_init": True},
+    "degree n": {"n_layers": 1, "d_state": 12, "degree": 3, "conv_type": "gated", "ffn_act_fn": "swish"},
+    "levels": {"n_layers": 1, "d_state": 2, "levels": 5, "norm": "rmsnorm", "output_gate": False},
+}
+
+
+def make_model(**config):
+    torch.manual_seed(0)
+    return MinMaxRNC_LM(VOCABULARY, MinMaxRNCLMConfig.small(d_model=12, **config))
+
+
+def make_state(model, B):
+    """After some tokens, so that it is on the grid if there is one."""
+    with torch.no_grad():
+        return model(torch.randint(VOCABULARY, (B, 5)))[1]
+
+
+def feed(tokens, state):
+    return dict(zip(export.INPUTS, (each.contiguous().numpy() for each in (tokens, *state)), strict=True))
+
+
+def run(session, tokens, state):
+    logits, conv, x = (torch.from_numpy(each) for each in session.run(export.OUTPUTS, feed(tokens, state)))
+    return logits, State(conv, x)
+
+
+def open_session(path):
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def assert_close(found, expected):
+    for one, other in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def exported(request, tmp_path_factory):
+    """A model in eval mode, the folder it was exported to, and sessions of a step and a chunk."""
+    model, folder = make_model(**VARIANTS[request.param]), tmp_path_factory.mktemp("onnx")
+    model.train()
+    model.head.eval()
+    modes = [module.training for module in model.modules()]
+    export_step(model, folder / "step.onnx")
+    export_chunk(model, folder / "chunk.onnx", length=LENGTH)
+    assert [module.training for module in model.modules()] == modes
+    return model.eval(), folder, open_session(folder / "step.onnx"), open_session(folder / "chunk.onnx")
+
+
+@pytest.mark.parametrize("B", [1, 2, 5])
+def test_a_chunk_and_a_step_equal_torch_for_any_batch(exported, B):
+    model, _, step, chunk = exported
+    for session, T in ((step, 1), (chunk, LENGTH)):
+        tokens, state = torch.randint(VOCABULARY, (B, T)), make_state(model, B)
+        with torch.no_grad():
+            assert_close(run(session, tokens, state), model(tokens, state))
+
+
+def test_chunks_and_then_steps_equal_torch_on_the_whole_sequence(exported):
+    model, _, step, chunk = exported
+    ends = [0, LENGTH, 2 * LENGTH, 2 * LENGTH + 1, 2 * LENGTH + 2, 2 * LENGTH + 3]
+    tokens = torch.randint(VOCABULARY, (3, ends[-1]))
+    state, pieces = model.initial_state(3), []
+    for start, end in pairwise(ends):
+        logits, state = run(step if end - start == 1 else chunk, tokens[:, start:end], state)
+        pieces.append(logits)
+    with torch.no_grad():
+        assert_close((torch.cat(pieces, 1), state), model(tokens))
+
+
+def test_the_graph_is_plain_and_says_nothing_of_this_machine(exported):
+    _, folder, _, _ = exported
+    assert sorted(path.name for path in folder.iterdir()) == ["chunk.onnx", "step.onnx"]
+    for path in folder.iterdir():
+        graph = onnx.load(path).graph
+        assert not {node.op_type for node in graph.node} & {"Loop", "Scan", "If", "SequenceAt"}
+        assert {node.domain for node in graph.node} == {""}
+        assert len({each.name for each in graph.initializer}) == len(graph.initializer)
+        assert tuple(each.name for each in graph.input) == export.INPUTS
+        assert tuple(each.name for each in graph.output) == export.OUTPUTS
+        assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+        assert b"/site-packages/" not in path.read_bytes()
+
+
+def test_a_long_chunk_of_degree_one_has_few_nodes(exported):
+    model, folder, _, _ = exported
+    nodes = len(onnx.load(folder / "chunk.onnx").graph.node)
+    if model.backbone.config.degree == 1:
+        assert nodes < 60 + 55 * model.backbone.config.n_layers
+
+
+def whole_numbers(model):
+    """Weights that make every product and sum a small whole number, exact in float32 in any order."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randint(-1, 2, parameter.shape) * (torch.rand(parameter.shape) < 0.4))
+    return model.eval()
+
+
+@pytest.mark.parametrize(("degree", "length"), [(1, 30), (2, 3)])
+def test_a_network_of_whole_numbers_is_exported_bit_for_bit(degree, length, tmp_path):
+    config = {"norm": "none", "postlayers_norm": "none", "output_gate": False, "tie_weights": False}
+    model = whole_numbers(make_model(n_layers=2, d_state=8, degree=degree, **config))
+    export_chunk(model, tmp_path / "chunk.onnx", length=length, batch_size=2)
+    session = open_session(tmp_path / "chunk.onnx")
+    assert session.get_inputs()[0].shape == [2, length]
+    tokens, state = torch.randint(VOCABULARY, (2, length)), model.initial_state(2)
+    state = State(torch.randint_like(state.conv, -2, 3), torch.randint_like(state.x, -2, 3))
+    logits, after = run(session, tokens, state)
+    with torch.no_grad():
+        expected, expected_after = model(tokens, state)
+    assert expected.abs().max() < 2**20
+    assert expected_after.x.unique().numel() > 3
+    assert torch.equal(logits, expected)
+    assert torch.equal(after.x.view(torch.int32), expected_after.x.view(torch.int32))  # the sign of a zero as well
+    assert torch.equal(after.conv, expected_after.conv)
+
+
+@pytest.mark.parametrize("T", [2, 11, 12, 13, 16, 19])
+@pytest.mark.parametrize("unit", [(4,), (2, 3)], ids=["degree one", "degree n"])
+def test_the_recurrence_in_onnx_operators_equals_the_definition(unit, T):
+    s, r = torch.randint(-3, 4, (2, T, *unit)) / 2, torch.randint(-3, 4, (2, T, *unit, *unit[1:])) / 2
+    x0 = torch.randn(2, *unit)
+    s[0, 1] = torch.nan
+    found = torch.from_numpy(export._scan(r.numpy(), s.numpy(), x0.numpy()).value)
+    torch.testing.assert_close(found, reference_scan(r, s, x0), atol=0, rtol=0, equal_nan=True)
+
+
+def test_a_file_is_written_whole_or_not_at_all(exported, monkeypatch, tmp_path):
+    class Program:
+        def save(self, path):
+            path.write_bytes(b"half")
+            raise OSError("no space left")
+
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"before")
+    with pytest.raises(OSError, match="no space left"):
+        export._write(Program(), path)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("model.onnx", b"before")]
+
+
+def test_weights_too_large_for_one_file_are_put_beside_it(exported, tmp_path):
+    model, folder, _, chunk = exported
+
+    class Program:
+        def save(self, path):
+            onnx.save(
+                onnx.load(folder / "chunk.onnx"), path, save_as_external_data=True, location=f"{path.name}.data",
+                size_threshold=0,
+            )  # fmt: skip
+
+    export._write(Program(), tmp_path / "model.onnx")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+    tokens, state = torch.randint(VOCABULARY, (2, LENGTH)), make_state(model, 2)
+    assert_close(run(open_session(tmp_path / "model.onnx"), tokens, state), run(chunk, tokens, state))
+
+
+def test_bad_arguments_are_named(tmp_path):
+    model = make_model(n_layers=1, d_state=4)
+    with pytest.raises(TypeError, match="model must be a MinMaxRNC_LM; got MinMaxRNC"):
+        export_step(model.backbone, tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="length must be an integer of at least 1; got 0"):
+        export_chunk(model, tmp_path / "model.onnx", length=0)
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1; got 0"):
+        export_step(model, tmp_path / "model.onnx", batch_size=0)
+    with pytest.raises(FileNotFoundError, match="path must be in a folder that exists; got .*none/model.onnx"):
+        export_step(model, tmp_path / "none" / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript"])
+def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"pip install 'latchwork\[onnx\]'"):
+        export_step(make_model(n_layers=1, d_state=4), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["from the beginning", "with a state"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_torch_export_gives_the_same_bits_for_any_size_and_when_loaded(variant, carried, tmp_path):
+    model = make_model(**VARIANTS[variant]).double().eval()  # float32 takes kernels that are not for export
+    B, T = Dim("B", min=1, max=64), Dim("T", min=2, max=4096)
+    shapes = {"tokens": {0: B, 1: T}, "state": State({1: B}, {1: B}) if carried else None}
+    with torch.no_grad():
+        arguments = torch.zeros(2, 7, dtype=torch.long), model.initial_state(2) if carried else None
+        program = torch.export.export(model, arguments, dynamic_shapes=shapes)
+        assert [node for node in program.graph.nodes if node.target is torch.ops.latchwork.minmax_scan.default]
+        torch.export.save(program, tmp_path / "model.pt2")
+        for each in (program.module(), torch.export.load(tmp_path / "model.pt2").module()):
+            for rows, steps in [(1, 2), (2, 7), (10, 3), (3, 400)]:
+                tokens, state = torch.randint(VOCABULARY, (rows, steps)), make_state(model, rows) if carried else None
+                logits, after = each(tokens, state)
+                y, expected = model.backbone(model.embedding(tokens), state)  # as exported: not by pairs of tokens
+                assert isinstance(after, State)
+                assert torch.equal(logits, model.head(y))
+                assert torch.equal(after.conv, expected.conv)
+                assert torch.equal(after.x, expected.x)
+                torch.testing.assert_close(logits, model(tokens, state)[0])
