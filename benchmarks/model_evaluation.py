@@ -22,7 +22,7 @@ from model_training import random_batch
 
 VOCABULARY, LENGTH = 20, 2**20
 SHORT = 2**14  # to warm up
-CHUNKS = {OURS: (2048, 8192, 32768), PEER: (512, 2048, 8192)}
+CHUNKS = {OURS: (2048, 8192, 32768), PEER: (512, 2048, 8192, 32768)}
 
 
 @torch.no_grad()

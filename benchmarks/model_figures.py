@@ -83,7 +83,7 @@ def memory(rows: Rows) -> Lines:
 
 
 def int8(rows: Rows) -> Lines:
-    return ["int8 weights", ""], [[r["figure"], number(r, "value", ".4g")] for r in rows]
+    return ["int8 weights", ""], [[r["figure"], number(r, "value", ".6g")] for r in rows]
 
 
 SECTIONS: dict[str, Callable[[Rows], Lines]] = {

@@ -95,5 +95,5 @@ def table(rows: list[Row]) -> Table:
     result.add_column("value", justify="right")
     result.add_column("notes")
     for row in rows:
-        result.add_row(row["figure"], f"{row['value']:.4g}" if "value" in row else "-", row.get("note", ""))
+        result.add_row(row["figure"], f"{row['value']:.6g}" if "value" in row else "-", row.get("note", ""))
     return result

@@ -21,8 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`
 LENGTH, VOCABULARY = 17, 11
 VARIANTS = {
     "degree one": {"n_layers": 2, "d_state": 10, "ffn_dropout": 0.5, "train_init": True},
-    "degree n": {"n_layers": 1, "d_state": 12, "degree": 3, "conv_type": "gated", "ffn_act_fn": "swish"},
-    "levels": {"n_layers": 1, "d_state": 2, "levels": 5, "norm": "rmsnorm", "output_gate": False},
+    "degree n": {"n_layers": 1, "d_state": 6, "degree": 3, "levels": 5, "conv_type": "gated", "norm": "rmsnorm"},
 }
 
 
@@ -81,7 +80,7 @@ def test_chunks_and_then_steps_equal_torch_on_the_whole_sequence(exported):
     model, _, step, chunk = exported
     ends = [0, LENGTH, 2 * LENGTH, 2 * LENGTH + 1, 2 * LENGTH + 2, 2 * LENGTH + 3]
     tokens = torch.randint(VOCABULARY, (3, ends[-1]))
-    state, pieces = model.initial_state(3), []
+    state, pieces = model.initial_state(3).detach(), []
     for start, end in pairwise(ends):
         logits, state = run(step if end - start == 1 else chunk, tokens[:, start:end], state)
         pieces.append(logits)
@@ -103,13 +102,6 @@ def test_the_graph_is_plain_and_says_nothing_of_this_machine(exported):
         assert b"/site-packages/" not in path.read_bytes()
 
 
-def test_a_long_chunk_of_degree_one_has_few_nodes(exported):
-    model, folder, _, _ = exported
-    nodes = len(onnx.load(folder / "chunk.onnx").graph.node)
-    if model.backbone.config.degree == 1:
-        assert nodes < 60 + 55 * model.backbone.config.n_layers
-
-
 def whole_numbers(model):
     """Weights that make every product and sum a small whole number, exact in float32 in any order."""
     with torch.no_grad():
@@ -121,10 +113,12 @@ def whole_numbers(model):
 @pytest.mark.parametrize(("degree", "length"), [(1, 30), (2, 3)])
 def test_a_network_of_whole_numbers_is_exported_bit_for_bit(degree, length, tmp_path):
     config = {"norm": "none", "postlayers_norm": "none", "output_gate": False, "tie_weights": False}
-    model = whole_numbers(make_model(n_layers=2, d_state=8, degree=degree, **config))
+    model = whole_numbers(make_model(n_layers=1, d_state=8, degree=degree, **config))
     export_chunk(model, tmp_path / "chunk.onnx", length=length, batch_size=2)
     session = open_session(tmp_path / "chunk.onnx")
     assert session.get_inputs()[0].shape == [2, length]
+    kinds = [node.op_type for node in onnx.load(tmp_path / "chunk.onnx").graph.node]
+    assert kinds.count("Min") + kinds.count("Max") <= (2 * length if degree > 1 else 7 * length**0.5)
     tokens, state = torch.randint(VOCABULARY, (2, length)), model.initial_state(2)
     state = State(torch.randint_like(state.conv, -2, 3), torch.randint_like(state.x, -2, 3))
     logits, after = run(session, tokens, state)
@@ -165,10 +159,8 @@ def test_weights_too_large_for_one_file_are_put_beside_it(exported, tmp_path):
 
     class Program:
         def save(self, path):
-            onnx.save(
-                onnx.load(folder / "chunk.onnx"), path, save_as_external_data=True, location=f"{path.name}.data",
-                size_threshold=0,
-            )  # fmt: skip
+            model = onnx.load(folder / "chunk.onnx")
+            onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
 
     export._write(Program(), tmp_path / "model.onnx")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
@@ -184,7 +176,7 @@ def test_bad_arguments_are_named(tmp_path):
         export_chunk(model, tmp_path / "model.onnx", length=0)
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1; got 0"):
         export_step(model, tmp_path / "model.onnx", batch_size=0)
-    with pytest.raises(FileNotFoundError, match="path must be in a folder that exists; got .*none/model.onnx"):
+    with pytest.raises(FileNotFoundError, match=r"path must be in a folder that exists; got .*none.model\.onnx"):
         export_step(model, tmp_path / "none" / "model.onnx")
     assert not list(tmp_path.iterdir())
 
@@ -196,8 +188,7 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, tmp_pat
         export_step(make_model(n_layers=1, d_state=4), tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("carried", [False, True], ids=["from the beginning", "with a state"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "carried"), [("degree one", True), ("degree n", False)])
 def test_torch_export_gives_the_same_bits_for_any_size_and_when_loaded(variant, carried, tmp_path):
     model = make_model(**VARIANTS[variant]).double().eval()  # float32 takes kernels that are not for export
     B, T = Dim("B", min=1, max=64), Dim("T", min=2, max=4096)

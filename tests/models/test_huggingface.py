@@ -411,6 +411,13 @@ class TestWeights:
         assert model.training
         assert {id(each) for each in model.parameters()} == {id(each) for each in lm.parameters()}
 
+    def test_a_folder_refers_to_our_code_and_carries_no_copy(self, model, tmp_path):
+        """Which is what transformers would make of classes it loaded with trust_remote_code."""
+        type(model).register_for_auto_class("AutoModelForCausalLM")
+        type(model.config).register_for_auto_class("AutoConfig")
+        model.save_pretrained(tmp_path)
+        assert [each.name for each in tmp_path.glob("*.py")] == ["modeling_minmaxrnc.py"]
+
     def test_weights_in_8_bits_are_refused(self, lm):
         with pytest.raises(TypeError, match=r"model must have floating-point weights; got torch\.int8"):
             to_huggingface(quantize_int8(lm))

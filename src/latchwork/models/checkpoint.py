@@ -61,6 +61,8 @@ def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> 
     for name, value in tensors.items():
         if value.shape != expected[name].shape:
             raise ValueError(f"{where}: {name} must be {tuple(expected[name].shape)}; got {tuple(value.shape)}")
+        if not value.is_floating_point():
+            raise ValueError(f"{where}: {name} must be a floating-point tensor; got {value.dtype}")
     model.load_state_dict(tensors, strict=False, assign=True)
     if config.tie_weights:
         model.head.weight = model.embedding.weight
@@ -78,7 +80,12 @@ def read_config(path: Path) -> tuple[int, MinMaxRNCLMConfig]:
     if unknown := set(values) - {"format", "vocab_size", "model"}:
         raise ValueError(f"{path} has unknown keys: {_some(sorted(unknown))}")
     try:
-        return values["vocab_size"], MinMaxRNCLMConfig.from_dict(values["model"])
+        vocab_size, model = values["vocab_size"], values["model"]
+        if not isinstance(vocab_size, int):
+            raise TypeError(f"vocab_size must be an integer; got {vocab_size!r}")
+        if not isinstance(model, dict):
+            raise TypeError(f"model must be a mapping; got {model!r}")
+        return vocab_size, MinMaxRNCLMConfig.from_dict(model)
     except KeyError as error:
         raise ValueError(f"{path} lacks the key {error}") from error
     except (TypeError, ValueError) as error:

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
+from math import isinf
 from typing import Any, Literal, TypeVar
 
 Norm = Literal["layernorm", "rmsnorm", "none"]
@@ -37,11 +38,15 @@ def _check(config: MinMaxRNCConfig | MinMaxRNCLMConfig) -> None:
         elif kind is float:
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 raise TypeError(f"{field.name} must be a number; got {value!r}")
+            if isinf(value):
+                raise ValueError(f"{field.name} must be finite; got {value!r}")
             if field.name.endswith("dropout") and not 0 <= value < 1:
                 raise ValueError(f"{field.name} must be at least 0 and less than 1; got {value!r}")
 
 
 def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"what {cls.__name__} is made from must be a mapping; got {type(values).__name__}")
     known = [field.name for field in fields(cls)]
     for key in values:
         if key not in known:
@@ -171,8 +176,7 @@ class MinMaxRNCLMConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MinMaxRNCLMConfig:
         """The inverse of `to_dict`; a key that is not a field is an error."""
-        backbone = values.get("backbone")
-        if isinstance(backbone, Mapping):
+        if isinstance(values, Mapping) and isinstance(backbone := values.get("backbone"), Mapping):
             values = {**values, "backbone": MinMaxRNCConfig.from_dict(backbone)}
         return _from_dict(cls, values)
 

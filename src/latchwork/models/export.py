@@ -77,7 +77,9 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
     units = config.d_state // config.degree
-    rows = batch_size or (3 if units == 2 else 2)  # an example; torch takes a size of 1, or of two names, for a constant
+    rows = batch_size or (
+        3 if units == 2 else 2
+    )  # an example; torch takes a size of 1, or of two names, for a constant
     state = model.initial_state(rows).detach()
     tokens = torch.zeros(rows, length, dtype=torch.long, device=state.x.device)
     free = torch.export.Dim.DYNAMIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,7 +54,8 @@ def choose_tokens(
     """
     if temperature == 0:
         return logits.argmax(-1)
-    logits = logits.float() / temperature
+    logits = logits.float()
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # so that a small temperature does not overflow
     if top_k is not None and top_k < logits.shape[-1]:
         least = logits.topk(top_k).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -118,16 +120,14 @@ def _steps(
         tokens, begin = new.unsqueeze(1), None
 
 
-class _eval:
-    """model.eval() for the time being."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model, self.training = model, model.training
-
-    def __enter__(self) -> None:
-        if self.training:
-            self.model.eval()
-
-    def __exit__(self, *error: object) -> None:
-        if self.training:
-            self.model.train()
+@contextmanager
+def _eval(model: torch.nn.Module) -> Iterator[None]:
+    """All parts in eval mode for the time being; each gets its own mode back."""
+    training = [part for part in model.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from latchwork.models import checkpoint, generation
 from latchwork.models.backbone import MinMaxRNC, check_state
@@ -14,7 +15,7 @@ from latchwork.models.config import MinMaxRNCLMConfig
 from latchwork.models.pairs import all_pairs, distinct_pairs
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.layer import MinMaxLayer
-from latchwork.modules.linear import Linear
+from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.state import State
 from latchwork.ops.cross_entropy import linear_cross_entropy
 
@@ -154,7 +155,9 @@ class MinMaxRNC_LM(nn.Module):
             raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
         y, state = self.hidden(tokens, state, reset=reset)
         y = self.head_dropout(y).flatten(0, 1)
-        return linear_cross_entropy(y, self.head.weight, targets.flatten(), ignore_index), state
+        if type(self.head) is Linear and not has_hooks(self.head):
+            return linear_cross_entropy(y, self.head.weight, targets.flatten(), ignore_index), state
+        return F.cross_entropy(self.head(y), targets.flatten().long(), ignore_index=ignore_index), state
 
     def generate(
         self,

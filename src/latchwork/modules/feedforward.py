@@ -33,6 +33,10 @@ class _Projections(nn.Module):
         self, d_model: int, proj_factor: float, act_fn: str, dropout: float, init: str, n_layers: int, ups: int
     ) -> None:
         super().__init__()
+        if act_fn not in ACTIVATIONS:
+            raise ValueError(f"act_fn must be one of {', '.join(ACTIVATIONS)}; got {act_fn!r}")
+        if init not in ("scaled", "basic"):
+            raise ValueError(f"init must be one of scaled, basic; got {init!r}")
         hidden = hidden_width(d_model, proj_factor)
         self.up = Linear(d_model, ups * hidden)
         self.down = Linear(hidden, d_model)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
-from latchwork.modules.linear import Linear
+from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.ops import drive
 from latchwork.ops.respond import respond
@@ -72,8 +72,7 @@ def fused_respond(
 def _is_as_made(layer: MinMaxLayer) -> bool:
     """No part was exchanged for one of another kind, and none has a hook that should run."""
     return all(
-        (type(part) in _KINDS or type(part) in _NORMS)
-        and not (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
+        (type(part) in _KINDS or type(part) in _NORMS) and not has_hooks(part)
         for part in layer.modules()
         if part is not layer
     )

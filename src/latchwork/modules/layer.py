@@ -39,6 +39,8 @@ def norm(kind: str, d_model: int) -> nn.Module:
         "rmsnorm": nn.RMSNorm,
         "none": nn.Identity,
     }
+    if kind not in kinds:
+        raise ValueError(f"norm_type must be one of {', '.join(kinds)}; got {kind!r}")
     return kinds[kind](d_model)
 
 
@@ -73,6 +75,7 @@ class MinMaxLayer(nn.Module):
         reset: (B, T) bool; a sequence begins there, and nothing before it is seen. distinct: u's distinct values, if
         the caller knows them; the result is the same, and what comes before the recurrence is computed once for each.
         """
+        self.check(u, state, reset)
         before = None if state is None else state.conv
         if distinct is None:
             z = fused_drive(self, u, before, reset)
@@ -100,6 +103,20 @@ class MinMaxLayer(nn.Module):
         previous = previous.masked_fill(~distinct.known.unsqueeze(-1), 0)
         z = self.drive(distinct.u, self.norm_conv(distinct.u), previous)
         return z if distinct.table is None else torch.cat((distinct.table, z))
+
+    def check(self, u: Tensor, state: State | None, reset: Tensor | None) -> None:
+        """Raise an error that names the argument that is wrong, what it must be and what it was."""
+        d_model, d_state = self.neuron.d_model, self.neuron.d_state
+        if u.dim() != 3 or u.shape[2] != d_model:
+            raise ValueError(f"u must be (B, T, d_model = {d_model}); got {tuple(u.shape)}")
+        B, T = u.shape[:2]
+        if state is not None and (state.conv.shape != (B, d_model) or state.x.shape != (B, d_state)):
+            raise ValueError(
+                f"state must be conv {(B, d_model)} and x {(B, d_state)}; "
+                f"got {tuple(state.conv.shape)} and {tuple(state.x.shape)}"
+            )
+        if reset is not None and (reset.dtype != torch.bool or reset.shape != (B, T)):
+            raise ValueError(f"reset must be bool (B, T) = {(B, T)}; got {reset.dtype} {tuple(reset.shape)}")
 
     def draws_random_numbers(self) -> bool:
         """Whether equal inputs may give different outputs: a dropout is at work before the recurrence."""

@@ -7,6 +7,13 @@ from torch import Tensor, nn
 from latchwork.ops.matvec import linear
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module runs more than its forward: then no faster way around it may be taken."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
 class Linear(nn.Linear):
     """nn.Linear in all but one thing: a vector or a few, without gradients, on the CPU, goes to our own kernel."""
 

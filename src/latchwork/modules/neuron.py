@@ -16,9 +16,13 @@ def round_to_levels(values: Tensor, levels: int) -> Tensor:
     >>> round_to_levels(torch.tensor([-3.0, -0.4, 0.1, 0.7]), 3)
     tensor([-1.,  0.,  0.,  1.])
     """
-    step = 2 / (levels - 1)
-    rounded = ((values.detach().clamp(-1, 1) + 1) / step).round() * step - 1
-    return rounded + (values - values.detach())  # the bracket is exactly 0 and carries the gradient
+    exact = values.detach().to(torch.promote_types(values.dtype, torch.float32))
+    number = ((exact.clamp(-1, 1) + 1) * ((levels - 1) / 2)).round()
+    rounded = ((2 * number - (levels - 1)) / (levels - 1)).to(values.dtype)
+    return rounded + (values - values.detach()).nan_to_num(nan=0.0)  # what is added is 0 and carries the gradient
+
+
+S_R_INITS = ("small_init", "kaiming", "asymmetric")
 
 
 class MinMaxNeuron(nn.Module):
@@ -48,6 +52,14 @@ class MinMaxNeuron(nn.Module):
         n_layers: int = 1,
     ) -> None:
         super().__init__()
+        if s_r_init not in S_R_INITS:
+            raise ValueError(f"s_r_init must be one of {', '.join(S_R_INITS)}; got {s_r_init!r}")
+        if degree < 1 or d_state % degree:
+            raise ValueError(
+                f"d_state must be a multiple of degree, at least 1; got d_state {d_state}, degree {degree}"
+            )
+        if levels is not None and levels < 2:
+            raise ValueError(f"levels must be at least 2, or None; got {levels}")
         self.d_model, self.d_state, self.degree, self.levels = d_model, d_state, degree, levels
         self.output_gate = output_gate
         self.backend = "auto"  # of minmax_scan
@@ -94,7 +106,8 @@ class MinMaxNeuron(nn.Module):
         if self.levels is not None:
             r, s = round_to_levels(r, self.levels), round_to_levels(s, self.levels)
         if self.degree > 1:
-            r, s = r.view(*r.shape[:-1], -1, self.degree, self.degree), s.view(*s.shape[:-1], -1, self.degree)
+            units = self.d_state // self.degree
+            r, s = r.view(*r.shape[:-1], units, self.degree, self.degree), s.view(*s.shape[:-1], units, self.degree)
         return r, s, gate[0] if gate else None
 
     def start(self) -> Tensor:

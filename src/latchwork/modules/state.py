@@ -51,6 +51,8 @@ class State(NamedTuple):
 
     def reorder(self, rows: Tensor | Sequence[int]) -> State:
         """`select` with as many rows as there are, as beam search asks for."""
+        if isinstance(rows, Tensor) and rows.dtype == torch.bool:
+            raise ValueError("rows must be integers: a mask names no order")
         if len(rows) != self.batch_size:
             raise ValueError(f"rows must name {self.batch_size} rows, one for each of the batch; got {len(rows)}")
         return self.select(rows)

@@ -25,7 +25,7 @@ class _Matvec(ctypes.Structure):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """F.linear, read at the speed of the memory where x is a vector or a few and no gradient is wanted."""
-    if fits(x, weight):
+    if fits(x, weight, bias):
         return _call(x, weight, None, bias)
     return F.linear(x, weight, bias)
 
@@ -35,15 +35,24 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
     For many vectors, or on other devices, the weight is made float first.
     """
-    if fits(x, weight):
+    if fits(x, weight, bias):
         return _call(x, weight, scale, bias)
     return F.linear(x, weight.to(x.dtype) * scale.to(x.dtype), bias)
 
 
-def fits(x: Tensor, weight: Tensor) -> bool:
+def fits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the kernel takes these tensors, and it pays."""
+    if bias is not None and (
+        bias.dtype != torch.float32
+        or not bias.is_contiguous()
+        or type(bias) not in (Tensor, torch.nn.Parameter)
+        or (torch.is_grad_enabled() and bias.requires_grad)
+    ):
+        return False
     return (
         x.numel() <= MOST_VECTORS * weight.shape[1]
+        and x.dim() > 0
+        and x.shape[-1] == weight.shape[1]
         and weight.numel() >= SMALLEST
         and x.numel() > 0
         and not torch.compiler.is_compiling()

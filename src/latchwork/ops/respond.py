@@ -49,7 +49,7 @@ class _Respond(torch.autograd.Function):
         bias: Tensor,
         gated: bool,
     ) -> tuple[Tensor, Tensor]:
-        u, z, weight = u.contiguous(), z.contiguous(), weight.contiguous()
+        u, z, weight, bias = u.contiguous(), z.contiguous(), weight.contiguous(), bias.contiguous()
         D = weight.shape[1]
         r, s = z[..., :D], z[..., D : 2 * D]
         x = cpu.forward(r, s, state, reset, x0)

@@ -1,0 +1,83 @@
+"""Pictures of latches: what is drawn, and how it fails."""
+
+import io
+import sys
+
+import pytest
+import torch
+
+from latchwork import MinMaxRNC, MinMaxRNCConfig
+from latchwork.evaluation import latch_report, latch_states
+from latchwork.reports.diagnostics import COLOURS, plot_latches, plot_states
+
+matplotlib = pytest.importorskip("matplotlib")
+
+
+def make_model(**config):
+    return MinMaxRNC(MinMaxRNCConfig(**{"d_model": 8, "n_layers": 2, "d_state": 6, **config})).eval()
+
+
+def draw(figure):
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=40)
+    assert file.getvalue().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("config", [{}, {"degree": 3}, {"d_state": 1, "n_layers": 1}, {"d_state": 1456, "n_layers": 3}])
+def test_each_layer_is_a_row_of_sorted_bars(config):
+    model = make_model(**config)
+    report = latch_report(model, torch.randn(4, 9, 8))
+    figure = plot_latches(report)
+    names = [name for name in COLOURS if name != "moved" or "degree" in config]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert len(figure.axes) == model.config.n_layers
+    for layer, axes in enumerate(figure.axes):
+        assert [each.get_label() for each in axes.collections] == names
+        for each in axes.collections:
+            assert matplotlib.colors.to_hex(each.get_facecolor()[0]) == COLOURS[each.get_label()]
+        tops = {each.get_label(): each.get_paths()[0].vertices[:, 1].max() for each in axes.collections}
+        assert tops["set"] == pytest.approx(1.0)
+        assert tops["held"] == pytest.approx(report.share("held")[layer].max().item())
+        assert tops["dead zone"] == pytest.approx(report.share("dead")[layer].max().item())
+    draw(figure)
+
+
+def test_scalars_that_never_left_x0_are_counted():
+    model = make_model(n_layers=1)
+    neuron = model.layers[0].neuron
+    with torch.no_grad():
+        neuron.projection.weight.zero_()
+        neuron.projection.bias[:6], neuron.projection.bias[6:12] = 1.0, torch.tensor([-1.0, 1, 1, 1, 1, -1])
+    axes = plot_latches(latch_report(model, torch.randn(1, 3, 8))).axes[0]
+    assert axes.get_title(loc="right") == "2 of 6 never left x0"
+
+
+@pytest.mark.parametrize("T", [1, 7])
+def test_states_are_drawn_with_time_to_the_right_and_zero_in_the_middle(T):
+    states = latch_states(make_model(), torch.randn(2, T, 8))[:, 0]
+    figure = plot_states(states)
+    images = [axes.images[0] for axes in figure.axes if axes.images]
+    assert len(images) == 2
+    for layer, image in enumerate(images):
+        assert torch.equal(torch.from_numpy(image.get_array().data).float(), states[layer].T)
+        low, high = image.get_clim()
+        assert low == -high == pytest.approx(-states[layer].abs().max().item())
+    draw(figure)
+
+
+def test_states_that_are_all_zero_are_drawn():
+    draw(plot_states(torch.zeros(1, 3, 4)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 1, 3, 4), (2, 0, 4)])
+def test_states_of_another_shape_are_an_error(shape):
+    with pytest.raises(ValueError, match=r"states must be \(n_layers, T, d_state\), none of them 0; got"):
+        plot_states(torch.zeros(shape))
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    report = latch_report(make_model(), torch.randn(1, 3, 8))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for plot in (lambda: plot_latches(report), lambda: plot_states(torch.zeros(1, 3, 4))):
+        with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
+            plot()
