@@ -63,14 +63,14 @@ def main(
     )
     path = path or RESULTS / ("partial.json" if quick else "model.json")
     machine = describe(everything) | {"transformers": version("transformers")}
-    record = begin(path, machine, merge=bool(only))
+    record = begin(path, machine, merge=bool(only) and not quick)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(listing(machine))
     for name in only or (QUICK if quick else SECTIONS):
         moment = describe(everything)
         try:
             rows = SECTIONS[name].run(settings)
-        except (RuntimeError, ValueError) as reason:
+        except (ImportError, RuntimeError, ValueError) as reason:
             console.print(f"{name}: skipped: {reason}", markup=False)
             continue
         console.print(SECTIONS[name].table(rows))

@@ -77,9 +77,7 @@ def test_chunks_equal_the_whole(chunk_size, grad):
 
 
 @pytest.mark.parametrize(("B", "T"), [(0, 0), (0, 1), (0, 5), (2, 0)])
-@pytest.mark.parametrize(
-    "degree", [1, pytest.param(2, marks=pytest.mark.xfail(reason="src: view(-1) of nothing", strict=True))]
-)
+@pytest.mark.parametrize("degree", [1, 2])
 def test_nothing_gives_nothing_and_keeps_the_state(degree, B, T):
     backbone = make_backbone(degree=degree, conv_type="gated")
     state = make_state(backbone, B)
@@ -172,10 +170,10 @@ def test_an_argument_that_does_not_fit_is_named(arguments, message):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_with_levels_every_state_of_a_network_is_on_the_grid(dtype, degree, levels):
     backbone = make_backbone(levels=levels, degree=degree, train_init=True, dtype=dtype)
-    u = (torch.randn(2, 40, 6) * 3).to(dtype)
+    u = (torch.randn(2, 15, 6) * 3).to(dtype)
     grid = torch.arange(levels) * 2 / (levels - 1) - 1
     state = None
-    for t in range(40):
+    for t in range(15):
         _, state = backbone(u[:, t : t + 1], state)
         assert torch.isin(state.x.float(), grid).all()
     assert torch.isin(backbone(u)[1].x.float(), grid).all()

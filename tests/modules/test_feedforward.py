@@ -76,9 +76,6 @@ def test_the_defaults_of_a_feed_forward_network_are_those_of_the_paper(kind):
 
 
 @both_kinds
-@pytest.mark.xfail(
-    reason="src: an unknown init falls into an else, and an unknown act_fn is a bare KeyError", strict=True
-)
 @pytest.mark.parametrize(("name", "value"), [("init", "scald"), ("act_fn", "rleu")])
 def test_an_unknown_name_is_an_error_that_lists_what_exists(name, value, kind):
     with pytest.raises(ValueError, match=f"{name} must be one of .*; got '{value}'"):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -38,7 +39,11 @@ def calls(monkeypatch):
 
 def make_layer(d=8, D=6, norm="layernorm", conv=BasicConv, ffn=GatedFeedForward, act_fn="relu", dropout=0.0, **options):
     ffn = ffn(d, act_fn=act_fn, dropout=dropout)
-    return randomise_(MinMaxLayer(conv=conv(d), ffn=ffn, neuron=MinMaxNeuron(d, D, **options), norm_type=norm))
+    layer = randomise_(MinMaxLayer(conv=conv(d), ffn=ffn, neuron=MinMaxNeuron(d, D, **options), norm_type=norm))
+    with torch.no_grad():
+        for value in layer.parameters():
+            value.mul_(1.0 if value.dim() == 1 else 2 / value.shape[1] ** 0.5)  # values stay near 1
+    return layer
 
 
 def make_backbone(**changes):
@@ -61,10 +66,11 @@ def plainly(monkeypatch, function, *arguments, **more):
         return function(*arguments, **more)
 
 
-def results_and_gradients(module, u, state=None, reset=None, grad=None):
+def results_and_gradients(module, u, state=None, reset=None):
     leaves = [each.detach().clone().requires_grad_() for each in (u, *(() if state is None else state))]
     y, after = module(leaves[0], None if state is None else State(*leaves[1:]), reset=reset)
-    loss = sum((each * each.detach().cos()).sum() for each in (y, *after))  # some gradient of every result
+    draw = torch.Generator().manual_seed(0)
+    loss = sum((each * torch.randn(each.shape, generator=draw)).sum() for each in (y, *after))
     found = torch.autograd.grad(loss, [*leaves, *module.parameters()], allow_unused=True, materialize_grads=True)
     return [each.detach() for each in (y, *after, *found)]
 
@@ -76,6 +82,12 @@ def assert_close(actual, expected, tolerance=3e-5):
 
 
 def assert_both_ways_agree(monkeypatch, module, u, state=None, reset=None):
+    """First without gradients: where the kernel is used wrongly, its backward might end the process."""
+    with torch.no_grad():
+        (y, after), (expected, other) = (
+            run(module, u, state, reset=reset) for run in (lambda f, *a, **k: f(*a, **k), partial(plainly, monkeypatch))
+        )
+    assert_close([y, *after], [expected, *other])
     actual = results_and_gradients(module, u, state, reset)
     assert_close(actual, plainly(monkeypatch, results_and_gradients, module, u, state, reset))
 
@@ -95,7 +107,7 @@ def test_a_layer_equals_its_plain_self(norm, conv, ffn, act_fn, calls, monkeypat
     for state, reset in [(None, "never"), (layer_state(), "random")]:
         calls.clear()
         assert_both_ways_agree(monkeypatch, layer, make_u(), state, make_reset(reset, 4, 20))
-        assert calls == ["drive", "respond"]
+        assert calls == ["drive", "respond"] * 2  # without gradients and with them
 
 
 @pytest.mark.parametrize(
@@ -123,7 +135,7 @@ def test_a_cascade_equals_its_plain_self(norm, ffn_type, conv_type, calls, monke
     backbone = make_backbone(norm=norm, ffn_type=ffn_type, conv_type=conv_type, use_postlayers_ffn=True)
     state = State(torch.randn(3, 4, 8), torch.randn(3, 4, 6))
     assert_both_ways_agree(monkeypatch, backbone, make_u(), state, make_reset("random", 4, 20))
-    assert calls == ["drive", "respond"] * 3
+    assert calls == ["drive", "respond"] * 3 * 2  # without gradients and with them
 
 
 def test_in_pieces_of_any_size_a_cascade_equals_its_plain_self(calls, monkeypatch):
@@ -218,12 +230,12 @@ def set_dropout_eval(layer):
     layer.ffn.dropout.eval()
 
 
-def src(reason):
-    return pytest.mark.xfail(reason=f"src: {reason}", strict=True)
+ALIKE = "src: the kernel takes kind, epsilon and weights of all three norms to be as those of norm_conv"
+P, BIAS = "src: an Identity is asked for its p", "src: an output without a bias is not made for the kernel"
+SUBCLASS, OWN = "src: the drive of a subclass is not called", "src: a forward set on the object itself is not called"
+TRAINING = "src: the layer's training stands in for that of its dropout"
 
-
-NORMS_ALIKE = src("the kernel takes kind, epsilon and affinity of all three norms from norm_conv")
-NO_BIAS = src("a part without a bias is not made for the kernel")
+# name: what is done to a layer, and why it does not work yet.
 CHANGES = {
     "hook": with_hook("ffn.up"),
     "hook before": with_hook("norm_ffn", "register_forward_pre_hook"),
@@ -234,35 +246,207 @@ CHANGES = {
     "subclass of ours": exchange("ffn.down", lambda old: randomise_(OurLinear(old.in_features, old.out_features))),
     "torch's linear": exchange("neuron.output", lambda old: randomise_(nn.Linear(old.in_features, old.out_features))),
     "subclass of a norm": exchange("norm_neuron", lambda old: randomise_(OtherNorm(8))),
-    "activation": lambda layer: setattr(layer.ffn, "act_fn", "gelu"),
-    "parametrised weight": lambda layer: parametrizations.weight_norm(layer.ffn.up),
-    "spectral norm": lambda layer: parametrizations.spectral_norm(layer.neuron.projection),
-    "no norm before conv": (exchange("norm_conv", lambda old: nn.Identity()), NORMS_ALIKE),
-    "no norm before ffn": (exchange("norm_ffn", lambda old: nn.Identity()), NORMS_ALIKE),
-    "other norm": (exchange("norm_ffn", lambda old: nn.RMSNorm(8)), NORMS_ALIKE),
-    "other epsilon": (exchange("norm_neuron", lambda old: nn.LayerNorm(8, eps=1.0)), NORMS_ALIKE),
-    "norm without weight": (exchange("norm_ffn", lambda old: nn.LayerNorm(8, elementwise_affine=False)), NORMS_ALIKE),
-    "dropout is identity": (exchange("ffn.dropout", lambda old: nn.Identity()), src("asks an Identity for its p")),
-    "no neuron dropout": (exchange("neuron.dropout", lambda old: nn.Identity()), src("asks an Identity for its p")),
-    "any ffn": (exchange("ffn", lambda old: nn.Sequential(nn.Linear(8, 8))), src("asks any part for its act_fn")),
-    "output without bias": (exchange("neuron.output", lambda old: Linear(6, 8, bias=False)), NO_BIAS),
-    "own forward": (replace_forward("ffn"), src("a forward set on the object itself is not seen")),
-    "own drive": (lambda layer: setattr(layer, "__class__", OtherLayer), src("a subclass's drive is not called")),
-    "dropout in eval": (set_dropout_eval, src("the layer's training stands in for the dropout's own")),
+    "weight norm": lambda layer: parametrizations.weight_norm(layer.ffn.up),
+    "spectral norm": lambda layer: parametrizations.spectral_norm(layer.neuron.projection.eval()),
+    "no norm before conv": (exchange("norm_conv", lambda old: nn.Identity()), ALIKE),
+    "no norm before ffn": (exchange("norm_ffn", lambda old: nn.Identity()), ALIKE),
+    "other norm": (exchange("norm_ffn", lambda old: nn.RMSNorm(8)), ALIKE),
+    "other epsilon": (exchange("norm_neuron", lambda old: nn.LayerNorm(8, eps=1.0)), ALIKE),
+    "norm without weight": (exchange("norm_ffn", lambda old: nn.LayerNorm(8, elementwise_affine=False)), ALIKE),
+    "no dropout": (exchange("ffn.dropout", lambda old: nn.Identity()), P),
+    "no dropout of the neuron": (exchange("neuron.dropout", lambda old: nn.Identity()), P),
+    "any feed-forward": (exchange("ffn", lambda old: nn.Sequential(nn.Linear(8, 8))), "src: it is asked for act_fn"),
+    "output without bias": (exchange("neuron.output", lambda old: Linear(6, 8, bias=False)), BIAS),
+    "own forward": (replace_forward("ffn"), OWN),
+    "own drive": (lambda layer: setattr(layer, "__class__", OtherLayer), SUBCLASS),
+    "dropout in eval": (set_dropout_eval, TRAINING),
 }
 
 
-@pytest.mark.parametrize(
-    "change",
-    [pytest.param(*each if isinstance(each, tuple) else (each,), id=name) for name, each in CHANGES.items()]
-    if False
-    else [
-        pytest.param(each[0] if isinstance(each, tuple) else each, marks=each[1:] if isinstance(each, tuple) else ())
-        for each in CHANGES.values()
-    ],
-    ids=list(CHANGES),
-)
+def changes():
+    for name, change in CHANGES.items():
+        change, reason = change if isinstance(change, tuple) else (change, None)
+        marks = pytest.mark.xfail(reason=reason, strict=True) if reason else ()
+        yield pytest.param(change, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("change", list(changes()))
 def test_a_changed_layer_does_what_its_parts_do(change, monkeypatch):
     layer = make_layer().train()
     change(layer)
     assert_both_ways_agree(monkeypatch, layer, make_u())
+
+
+@pytest.mark.parametrize("name", [name for name, change in CHANGES.items() if not isinstance(change, tuple)])
+def test_a_layer_with_a_hook_or_an_exchanged_part_is_not_given_to_the_kernel(name, calls):
+    layer = make_layer()
+    CHANGES[name](layer)
+    layer(make_u())
+    assert calls == []
+
+
+@pytest.mark.xfail(reason="src: without biases backward writes to address 0", strict=True)
+@pytest.mark.parametrize("name", ["norm_ffn", "ffn.up", "neuron.projection"])
+def test_a_part_without_a_bias_is_not_given_to_the_kernel(name, calls):
+    layer = make_layer()
+    layer.get_submodule(name).bias = None
+    with torch.no_grad():  # a backward by the kernel would end the process
+        layer(make_u())
+    assert "drive" not in calls
+
+
+@pytest.mark.xfail(reason="src: hooks for all modules are not called", strict=True)
+def test_a_hook_for_all_modules_is_called_for_every_part():
+    seen = set()
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *a: seen.add(module))
+    try:
+        layer = make_layer()
+        layer(make_u())
+    finally:
+        handle.remove()
+    assert layer.ffn.up in seen
+
+
+@pytest.mark.xfail(reason="src: the layer's training stands in for that of its dropout", strict=True)
+def test_dropout_alone_in_training_is_drawn_in_a_layer_in_eval():
+    layer, u = make_layer(dropout=0.5).eval(), make_u()
+    layer.ffn.dropout.train()
+    assert not torch.equal(layer(u)[0], layer(u)[0])
+
+
+def autocast(layer, u):
+    with torch.autocast("cpu", torch.bfloat16):
+        return layer(u)
+
+
+WAYS = {  # how a layer is run, and which halves of the kernel may be used
+    "as it is": (lambda layer, u: layer(u), ["drive", "respond"]),
+    "without gradients": (torch.no_grad()(lambda layer, u: layer(u)), ["drive", "respond"]),
+    "in inference mode": (torch.inference_mode()(lambda layer, u: layer(u)), ["drive", "respond"]),
+    "autocast": (autocast, []),
+    "float64": (lambda layer, u: layer.double()(u.double()), []),
+    "bfloat16": (lambda layer, u: layer.bfloat16()(u.bfloat16()), []),
+    "float64 on float32": (lambda layer, u: layer(u, State(*(each.double() for each in layer_state()))), []),
+    "compiled": (lambda layer, u: torch.compile(layer, backend="eager", fullgraph=True)(u), []),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_kernel_is_used_for_float32_that_nothing_watches(way, calls):
+    run, expected = WAYS[way]
+    y, _ = run(make_layer(), make_u())
+    assert calls == expected
+    assert y.shape == (4, 20, 8)
+
+
+@pytest.mark.parametrize("act_fn", ["gelu", "swish", "sigmoid", "selu"])
+def test_another_activation_goes_the_plain_way_before_the_recurrence(act_fn, calls):
+    make_layer(act_fn=act_fn)(make_u())
+    assert calls == ["respond"]
+
+
+def test_dropout_of_the_neuron_goes_the_plain_way_in_training_only(calls):
+    layer, u = make_layer(dropout=0.0), make_u()
+    layer.neuron.dropout.p = 0.5
+    layer.train()(u)
+    assert calls == ["respond"]
+    layer.eval()(u)
+    assert calls == ["respond", "drive", "respond"]
+
+
+def test_a_compiled_layer_gives_what_the_kernel_gives(calls):
+    layer, u = make_layer(), make_u()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert_close(compiled(u)[:1], layer(u)[:1])
+
+
+def test_weights_of_another_type_go_the_plain_way(calls):
+    layer, marked = make_layer(), type("Marked", (torch.Tensor,), {})
+    layer.ffn.up._parameters["weight"] = layer.ffn.up.weight.detach().as_subclass(marked)
+    y, _ = layer(make_u())
+    assert type(y) is marked
+    assert calls == []
+
+
+# ---- Dropout and randomness.
+
+
+@pytest.mark.parametrize("conv", CONVOLUTIONS)
+def test_in_eval_mode_there_is_no_dropout(conv, calls, monkeypatch):
+    layer, u = make_layer(conv=conv, dropout=0.5).eval(), make_u()
+    before = torch.get_rng_state()
+    assert_close(layer(u)[:1], plainly(monkeypatch, layer, u)[:1])
+    assert torch.equal(layer(u)[0], layer(u)[0])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert "drive" in calls
+
+
+def test_a_share_p_of_the_feed_forward_is_dropped_as_on_the_plain_way(calls, monkeypatch):
+    """The mean over many draws is that without dropout, on both ways, for z is linear in the mask without norms."""
+    layer, u = make_layer(norm="none", dropout=0.3), make_u(2, 20).repeat(400, 1, 1)
+    with torch.no_grad():
+        layer.neuron.projection.weight[:6], layer.neuron.projection.bias[:6] = 0, -1e4  # x = s
+        layer.neuron.projection.weight[12:] = 0  # the gate is constant
+        expected = layer.eval()(u[:2])[0]
+        drawn = [layer.train()(u)[0], plainly(monkeypatch, layer, u)[0]]
+    for each in drawn:
+        each = each.view(400, 2, 20, 8)
+        error = (each.mean(0) - expected).abs() / (each.std(0) / 20).clamp(min=1e-6)
+        assert error.max() < 5
+    assert calls
+
+
+def make_gradients(module, u, seed=3):
+    torch.manual_seed(seed)
+    u = u.detach().requires_grad_()
+    y, _ = module(u)
+    return torch.autograd.grad(y.square().sum(), [u, *module.parameters()], allow_unused=True, materialize_grads=True)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpointed_layer_draws_the_same_dropout_again(use_reentrant, calls):
+    layer, u = make_layer(dropout=0.5), make_u().requires_grad_()
+    results = []
+    for wrapped in (False, True):
+        torch.manual_seed(3)
+        layer.zero_grad()
+        u.grad = None
+        y, _ = checkpoint(layer, u, use_reentrant=use_reentrant) if wrapped else layer(u)
+        y.square().sum().backward()
+        results.append([y.detach(), u.grad, *(each.grad for each in layer.parameters())])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+    assert calls.count("drive") == 3  # twice with the checkpoint
+
+
+def test_a_cascade_with_gradient_checkpointing_has_the_same_gradients(calls):
+    backbone, u = make_backbone(ffn_dropout=0.3, prelayers_dropout=0.1).train(), make_u()
+    expected = make_gradients(backbone, u)
+    backbone.gradient_checkpointing = True
+    for one, other in zip(make_gradients(backbone, u), expected, strict=True):
+        assert torch.equal(one, other)
+    assert calls
+
+
+def test_training_with_dropout_is_reproducible(calls):
+    start, u = make_backbone(ffn_dropout=0.3, prelayers_dropout=0.1), make_u()
+    weights = []
+    for seed in (1, 1, 2):
+        backbone = copy.deepcopy(start).train()
+        optimiser = torch.optim.SGD(backbone.parameters(), lr=0.01)
+        torch.manual_seed(seed)
+        for _ in range(4):
+            optimiser.zero_grad()
+            backbone(u)[0].square().mean().backward()
+            optimiser.step()
+        weights.append(torch.cat([each.detach().flatten() for each in backbone.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert calls
+
+
+def test_dropout_of_two_layers_is_not_the_same_mask():
+    layers, u = [make_layer(dropout=0.5, norm="none") for _ in range(2)], make_u()
+    layers[1].load_state_dict(layers[0].state_dict())
+    torch.manual_seed(3)
+    assert not torch.equal(layers[0](u)[0], layers[1](u)[0])

@@ -24,7 +24,7 @@ def make_neuron(dtype=torch.float64, **options):
 @pytest.mark.parametrize("train_init", [False, True])
 def test_a_neuron_equals_its_formula_at_every_length_start_and_reset(train_init, output_gate, levels, degree):
     neuron = make_neuron(degree=degree, levels=levels, output_gate=output_gate, train_init=train_init)
-    for T, carried, reset in itertools.product([1, 2, 7], [False, True], RESETS):
+    for T, carried, reset in itertools.product([1, 7], [False, True], RESETS):
         u, when = torch.randn(3, T, 5, dtype=torch.float64), make_reset(reset, 3, T)
         state = torch.randn(3, 6, dtype=torch.float64) if carried else None
         y, last = neuron(u, state, reset=when)
@@ -88,15 +88,8 @@ def test_strides_of_the_input_do_not_matter_to_a_neuron(layout, degree):
         assert_close(one, other)
 
 
-def empty_case(degree, B, T):
-    broken = pytest.mark.xfail(reason="src: view(-1) of an empty tensor of degree n", strict=True)
-    return pytest.param(degree, B, T, marks=[broken] if degree > 1 and B * T == 0 else [])
-
-
 @pytest.mark.parametrize("carried", [False, True])
-@pytest.mark.parametrize(
-    ("degree", "B", "T"), [empty_case(*each) for each in itertools.product([1, 2, 3], [0, 1, 2], LENGTHS)]
-)
+@pytest.mark.parametrize(("degree", "B", "T"), list(itertools.product([1, 2, 3], [0, 1, 2], LENGTHS)))
 def test_a_neuron_of_nothing_has_the_right_shapes_and_keeps_the_state(degree, T, B, carried):
     neuron = make_neuron(degree=degree)
     state = torch.randn(B, 6, dtype=torch.float64) if carried else None
@@ -158,7 +151,6 @@ def test_the_defaults_of_a_neuron_are_those_of_the_paper():
     assert sum(each.numel() for each in neuron.parameters()) == 3 * 6 * 6 + 5 * 7
 
 
-@pytest.mark.xfail(reason="src: MinMaxNeuron does not check its arguments", strict=True)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

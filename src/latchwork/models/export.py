@@ -45,9 +45,10 @@ def export_chunk(
     """
     if not isinstance(model, MinMaxRNC_LM):
         raise TypeError(f"model must be a MinMaxRNC_LM; got {type(model).__name__}")
-    for name, value in (("length", length), ("batch_size", batch_size)):
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ValueError(f"{name} must be an integer of at least 1; got {value!r}")
+    if not isinstance(length, int) or length < 1:
+        raise ValueError(f"length must be an integer of at least 1; got {length!r}")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"batch_size must be an integer of at least 1, or None; got {batch_size!r}")
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must be in a folder that exists; got {path}")
@@ -77,9 +78,7 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
     units = config.d_state // config.degree
-    rows = batch_size or (
-        3 if units == 2 else 2
-    )  # an example; torch takes a size of 1, or of two names, for a constant
+    rows = batch_size or (3 if units == 2 else 2)  # an example: not 1 nor the number of units, which torch would fix
     state = model.initial_state(rows).detach()
     tokens = torch.zeros(rows, length, dtype=torch.long, device=state.x.device)
     free = torch.export.Dim.DYNAMIC
@@ -132,10 +131,9 @@ def _scan(r: Any, s: Any, state: Any, reset: Any = None, x0: Any = None, backend
     assert reset is None, "the exported network takes no reset"
     T, *unit = s.shape[1:]
     x = op.Unsqueeze(state, _integers(op, 1))  # (B, 1, D), or (B, 1, U, N)
-    if len(unit) == 2:
-        return _loop(op, _unit_step, _split(op, r, T, 1), _split(op, s, T, 1), x, 1)
-    if T < SIDE_BY_SIDE:
-        return _loop(op, _step, _split(op, r, T, 1), _split(op, s, T, 1), x, 1)
+    if len(unit) == 2 or T < SIDE_BY_SIDE:
+        step = _step if len(unit) == 1 else _unit_step
+        return _loop(op, step, _split(op, r, T, 1), _split(op, s, T, 1), x, 1)
     width = isqrt(T)
     done = T // width * width
     if done == T:
@@ -179,7 +177,7 @@ def _unit_step(op: Any, r: Any, s: Any, x: Any) -> Any:
 
 
 def _slice(op: Any, a: Any, start: int, end: int) -> Any:
-    """a[:, start:end]"""
+    """a[:, start:end]."""
     return op.Slice(a, _integers(op, start), _integers(op, end), _integers(op, 1))
 
 

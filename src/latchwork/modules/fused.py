@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 WIDEST = 256  # d_model; above it the products of a BLAS are as good
 FEWEST = 32  # rows; below it packing the weights costs more than it gives
 
-_KINDS = (BasicConv, GatedConv, FeedForward, GatedFeedForward, MinMaxNeuron, Linear, nn.Dropout, nn.Identity)
 _NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
 
 
@@ -30,11 +29,9 @@ def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Ten
     It applies to the layer as this library makes it: float32 on the CPU, relu or relu^2, no hook, no exchanged part,
     nothing being traced. Else the parts run one by one, which is the definition.
     """
-    if u.shape[0] * u.shape[1] < FEWEST or u.shape[2] > WIDEST or torch.compiler.is_compiling():
+    if not _pays(u) or not _is_as_made(layer):
         return None
-    if layer.ffn.act_fn not in ("relu", "relu^2") or (layer.training and layer.neuron.dropout.p > 0):
-        return None
-    if torch.is_autocast_enabled("cpu") or not _is_as_made(layer):
+    if layer.ffn.act_fn not in ("relu", "relu^2") or _rate(layer.neuron.dropout):
         return None
     weights = _weights(layer)
     if drive.unfit(u, before, reset, *weights):
@@ -46,7 +43,7 @@ def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Ten
         epsilon=torch.finfo(torch.float32).eps if epsilon is None else float(epsilon),
         gated_ffn=isinstance(layer.ffn, GatedFeedForward),
         squared=layer.ffn.act_fn == "relu^2",
-        dropout=layer.ffn.dropout.p if layer.training else 0.0,
+        dropout=_rate(layer.ffn.dropout),
     )
     return drive.drive(u, before, reset, weights, options)
 
@@ -55,12 +52,10 @@ def fused_respond(
     layer: MinMaxLayer, u: Tensor, z: Tensor, state: Tensor | None, reset: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
     """u + y and the last state of `layer.neuron.recur` by the kernel, or None where that does not apply or pay."""
+    if not _pays(u) or u.shape[1] < 2 or not _is_as_made(layer):
+        return None
     neuron = layer.neuron
-    if u.shape[0] * u.shape[1] < FEWEST or u.shape[2] > WIDEST or torch.compiler.is_compiling() or u.shape[1] < 2:
-        return None
     if neuron.degree > 1 or neuron.levels is not None or neuron.backend not in ("auto", "cpu"):
-        return None
-    if torch.is_autocast_enabled("cpu") or not _is_as_made(layer):
         return None
     weight, bias = neuron.output.weight, neuron.output.bias
     if drive.unfit(u, z, state, reset, neuron.x0, weight, bias):
@@ -69,12 +64,45 @@ def fused_respond(
     return y, x[:, -1]
 
 
+def _pays(u: Tensor) -> bool:
+    rows = u.shape[0] * u.shape[1]
+    return (
+        rows >= FEWEST
+        and u.shape[2] <= WIDEST
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _rate(dropout: nn.Dropout) -> float:
+    return dropout.p if dropout.training else 0.0
+
+
 def _is_as_made(layer: MinMaxLayer) -> bool:
-    """No part was exchanged for one of another kind, and none has a hook that should run."""
-    return all(
-        (type(part) in _KINDS or type(part) in _NORMS) and not has_hooks(part)
-        for part in layer.modules()
-        if part is not layer
+    """Whether every part is of the kind this library makes, and calling it runs its forward and nothing more."""
+    from latchwork.modules.layer import MinMaxLayer
+
+    conv, ffn, neuron, norm = layer.conv, layer.ffn, layer.neuron, layer.norm_conv
+    if (
+        type(layer) is not MinMaxLayer
+        or type(conv) not in (BasicConv, GatedConv)
+        or type(ffn) not in (FeedForward, GatedFeedForward)
+        or type(neuron) is not MinMaxNeuron
+        or type(norm) not in _NORMS
+    ):
+        return False
+    linears = (ffn.up, ffn.down, neuron.projection, neuron.output)
+    norms = (norm, layer.norm_ffn, layer.norm_neuron)
+    dropouts = (ffn.dropout, neuron.dropout)
+    epsilon, parameters = getattr(norm, "eps", None), 2 if type(norm) is nn.LayerNorm else 1
+    return (
+        all(type(each) is Linear and each.bias is not None for each in linears)
+        and all(type(each) is nn.Dropout for each in dropouts)
+        and all(type(each) is type(norm) and getattr(each, "eps", None) == epsilon for each in norms)
+        and all(len(list(each.parameters())) == parameters or type(norm) is nn.Identity for each in norms)
+        and not any(
+            has_hooks(each) or "forward" in vars(each) for each in (conv, ffn, neuron, *norms, *linears, *dropouts)
+        )
     )
 
 

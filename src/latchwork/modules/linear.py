@@ -9,8 +9,16 @@ from latchwork.ops.matvec import linear
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling the module runs more than its forward: then no faster way around it may be taken."""
+    every = nn.modules.module
     return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or every._global_forward_hooks
+        or every._global_forward_pre_hooks
+        or every._global_backward_hooks
+        or every._global_backward_pre_hooks
     )
 
 
