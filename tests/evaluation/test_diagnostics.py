@@ -159,6 +159,15 @@ def test_constant_signals_have_the_causes_they_should(r, s, expected):
     assert report.stuck.tolist() == [1.0 if still else 0.0]
 
 
+def test_a_scalar_that_left_once_has_left():
+    still, gone = (make_neuron_constant(make_model("degree one", n_layers=1), 1.0, s) for s in (-1.0, 0.5))
+    u = torch.randn(1, 3, 8, dtype=torch.float64)
+    first, second = latch_report(still, u), latch_report(gone, u)
+    for merged in (first.merge(second), second.merge(first)):
+        assert merged.left.all()
+        assert (merged.lowest.unique().tolist(), merged.highest.unique().tolist()) == ([0.0], [0.5])
+
+
 def test_a_trained_start_is_the_start_of_the_dead_zone():
     model = make_neuron_constant(make_model("degree one", n_layers=1), 2.0, 0.5)
     model.layers[0].neuron.x0.fill_(1.0)

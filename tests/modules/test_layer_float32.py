@@ -75,8 +75,8 @@ def test_a_layer_and_its_gradients_equal_the_formula(output_gate, norm, conv, ff
         assert_equals_definition(layer, norm, act_fn, *make_inputs(layer, 3, 13, carried, reset))
 
 
-@pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 16, 17, 33, 90])
-@pytest.mark.parametrize("D", [1, 8, 13, 40])
+@pytest.mark.parametrize("d", [1, 7, 8, 17, 33, 90])
+@pytest.mark.parametrize("D", [1, 13, 40])
 def test_every_width_equals_the_formula(D, d):
     layer = make_layer(d, D, norm="rmsnorm")
     assert_equals_definition(layer, "rmsnorm", "relu", *make_inputs(layer, 2, 17, True, "random"))

@@ -167,12 +167,8 @@ def test_the_gradient_may_be_asked_for_twice(way):
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def transpose(a):
-    return a.T.contiguous().T
-
-
 LAYOUTS = {
-    "transposed": transpose,
+    "transposed": lambda a: a.transpose(0, -1).contiguous().transpose(0, -1),
     "every other": lambda a: a.repeat_interleave(2, -1)[..., ::2],
     "expanded": lambda a: a[:1].expand_as(a),
 }
@@ -218,9 +214,9 @@ def test_a_target_outside_the_classes_is_an_error(bad, way):
         linear_cross_entropy(hidden, weight, targets)
 
 
-@pytest.mark.xfail(reason="src: with too few targets the kernel reads beyond their end", strict=True)
-@pytest.mark.parametrize("N", [1, 16])
-def test_too_few_targets_are_an_error(N, way):
+@pytest.mark.xfail(reason="src: the kernel reads beyond the end of too few targets; one is used for all", strict=True)
+@pytest.mark.parametrize(("way", "N"), [("kernel", 1), ("kernel", 16), ("pieces", 1)], indirect=["way"])
+def test_too_few_targets_are_an_error(way, N):
     hidden, weight, targets, _ = make_case(17)
     with pytest.raises((ValueError, RuntimeError)):
         linear_cross_entropy(hidden, weight, targets[:N].clone())
@@ -228,10 +224,19 @@ def test_too_few_targets_are_an_error(N, way):
 
 def test_a_second_derivative_is_a_clear_error(way):
     hidden, weight, targets, _ = make_case()
-    loss = linear_cross_entropy(hidden.requires_grad_(), weight, targets)
+    loss = linear_cross_entropy(hidden.requires_grad_(), weight, targets).square()
     (grad,) = torch.autograd.grad(loss, hidden, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()
+
+
+@pytest.mark.xfail(reason="src: once_differentiable says nothing where the incoming gradient is constant", strict=True)
+def test_a_second_derivative_is_not_left_out_in_silence(way):
+    hidden, weight, targets, _ = make_case()
+    loss = linear_cross_entropy(hidden.requires_grad_(), weight, targets)
+    (grad,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        (loss + grad.square().sum()).backward()
 
 
 @pytest.fixture

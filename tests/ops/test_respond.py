@@ -246,6 +246,16 @@ def test_a_second_derivative_is_a_clear_error():
         grad.sum().backward()
 
 
+@pytest.mark.xfail(reason="src: once_differentiable says nothing where the incoming gradient is constant", strict=True)
+def test_a_second_derivative_is_not_left_out_in_silence():
+    case = make_case()
+    case["z"].requires_grad_()
+    y, _ = respond(**case)
+    (grad,) = torch.autograd.grad(y.sum(), case["z"], create_graph=True)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        (y.sum() + grad.square().sum()).backward()
+
+
 def test_changing_an_input_in_between_is_found_out():
     case = make_case()
     case["z"] = case["z"].requires_grad_() * 1

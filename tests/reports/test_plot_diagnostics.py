@@ -36,9 +36,10 @@ def test_each_layer_is_a_row_of_sorted_bars(config):
         for each in axes.collections:
             assert matplotlib.colors.to_hex(each.get_facecolor()[0]) == COLOURS[each.get_label()]
         tops = {each.get_label(): each.get_paths()[0].vertices[:, 1].max() for each in axes.collections}
-        assert tops["set"] == pytest.approx(1.0)
-        assert tops["held"] == pytest.approx(report.share("held")[layer].max().item())
-        assert tops["dead zone"] == pytest.approx(report.share("dead")[layer].max().item())
+        share = {name: report.share(name)[layer] for name in ("set", "reset", "moved", "held", "dead")}
+        heights = {"dead zone": share["dead"], "held": share["held"], "moved": share["held"] + share["moved"]}
+        heights["reset"], heights["set"] = heights["moved"] + share["reset"], torch.ones(1)
+        assert tops == {name: pytest.approx(heights[name].max().item()) for name in names}
     draw(figure)
 
 

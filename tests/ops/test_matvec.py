@@ -1,0 +1,311 @@
+"""A matrix times a few vectors: what F.linear gives, from float32 or from int8 weights, and never without a gradient."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from latchwork.modules.linear import Linear
+from latchwork.ops import matvec
+from latchwork.ops.matvec import fits, int8_linear, linear
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(_settings):
+    """Threads that wait for one another on a busy machine take longer than these small cases; some tests want more."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """One entry for each call of the kernel."""
+    made, original = [], matvec._call
+    monkeypatch.setattr(matvec, "_call", lambda *a: made.append(1) or original(*a))
+    return made
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """The kernel takes weights of any size."""
+    monkeypatch.setattr(matvec, "SMALLEST", 0)
+
+
+def make_case(vectors=1, outputs=128, inputs=128, *, bias=True, row=0):
+    """x, weight, bias. row: elements between the rows of the weight that do not belong to it."""
+    weight = torch.full((outputs, inputs + row), torch.nan)[:, :inputs]
+    weight.copy_(torch.randn(outputs, inputs))
+    return torch.randn(vectors, inputs), weight, torch.randn(outputs) if bias else None
+
+
+def make_int8_case(vectors=1, outputs=128, inputs=128, *, bias=True, row=0):
+    """x, weight, scale, bias."""
+    weight = torch.randint(-128, 128, (outputs, inputs + row), dtype=torch.int8)[:, :inputs]
+    return torch.randn(vectors, inputs), weight, torch.rand(outputs, 1) + 0.1, torch.randn(outputs) if bias else None
+
+
+def assert_close(actual, expected, tolerance=2e-6):
+    assert actual.dtype == torch.float32
+    scale = max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(actual.double(), expected, rtol=0, atol=tolerance * scale)
+
+
+def assert_linear_equals_the_definition(x, weight, bias):
+    wide = [None if each is None else each.double() for each in (x, weight, bias)]
+    assert_close(linear(x, weight, bias), F.linear(*wide))
+
+
+def assert_int8_equals_the_definition(x, weight, scale, bias):
+    wide = weight.double() * scale.double()
+    assert_close(int8_linear(x, weight, scale, bias), F.linear(x.double(), wide, None if bias is None else bias.double()))
+
+
+MAKERS = {
+    "float32": (make_case, assert_linear_equals_the_definition),
+    "int8": (make_int8_case, assert_int8_equals_the_definition),
+}
+each_kind = pytest.mark.parametrize("kind", MAKERS)
+each_bias = pytest.mark.parametrize("bias", [False, True])
+
+
+@each_kind
+@each_bias
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4, 5])
+def test_one_to_five_vectors_equal_the_definition(vectors, bias, kind, calls):
+    make, check = MAKERS[kind]
+    check(*make(vectors, 131, 129, bias=bias))
+    assert bool(calls) == (vectors <= 4)
+
+
+@each_kind
+@pytest.mark.parametrize("inputs", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 90, 100])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4, 5, 7, 8, 40, 41])
+def test_every_size_equals_the_definition(outputs, inputs, kind, calls, any_size):
+    make, check = MAKERS[kind]
+    check(*make(2, outputs, inputs))
+    assert calls
+
+
+@each_kind
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize(("outputs", "inputs"), [(300, 301), (5, 20000), (70000, 1)])
+def test_every_number_of_threads_equals_the_definition(outputs, inputs, threads, kind, calls):
+    torch.set_num_threads(threads)
+    make, check = MAKERS[kind]
+    check(*make(2, outputs, inputs))
+    assert calls
+
+
+@each_kind
+@pytest.mark.parametrize("row", [1, 7, 128])
+def test_rows_of_the_weight_may_lie_apart(row, kind, calls):
+    make, check = MAKERS[kind]
+    check(*make(3, row=row))
+    assert calls
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 50), st.integers(1, 70)),
+    row=st.integers(0, 9),
+    bias=st.booleans(),
+    kind=st.sampled_from(list(MAKERS)),
+)
+def test_any_case_equals_the_definition(seed, sizes, row, bias, kind):
+    torch.manual_seed(seed)
+    make, check = MAKERS[kind]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matvec, "SMALLEST", 0)
+        check(*make(*sizes, bias=bias, row=row))
+
+
+@each_kind
+@pytest.mark.parametrize("shape", [(128,), (1, 128), (1, 1, 128), (2, 1, 128), (2, 2, 128), (4, 1, 1, 128)], ids=str)
+def test_the_shape_is_that_of_f_linear(shape, kind, calls):
+    make, check = MAKERS[kind]
+    x, *rest = make()
+    check(torch.randn(shape), *rest)
+    assert calls
+
+
+@each_kind
+def test_strides_of_the_vectors_do_not_matter(kind, calls):
+    make, check = MAKERS[kind]
+    x, *rest = make(4)
+    for each in (x.T.contiguous().T, x.repeat_interleave(2, 1)[:, ::2], x[:1].expand(4, 128)):
+        check(each, *rest)
+    assert len(calls) == 3
+
+
+def test_a_transposed_weight_goes_the_plain_way(calls):
+    x, weight, bias = make_case()
+    assert_linear_equals_the_definition(x, weight.T.contiguous().T, bias)
+    assert not calls
+
+
+@each_kind
+@pytest.mark.parametrize("shape", [(0, 128), (2, 0, 128)], ids=str)
+def test_no_vector_gives_no_result(shape, kind, calls):
+    make, _ = MAKERS[kind]
+    _, *rest = make()
+    function = linear if kind == "float32" else int8_linear
+    assert function(torch.zeros(shape), *rest).shape == (*shape[:-1], 128)
+    assert not calls
+
+
+@each_kind
+def test_a_nan_reaches_the_results_of_its_vector(kind, calls):
+    make, _ = MAKERS[kind]
+    x, *rest = make(2)
+    x[1, 5] = torch.nan
+    y = (linear if kind == "float32" else int8_linear)(x, *rest)
+    assert y[1].isnan().all()
+    assert not y[0].isnan().any()
+    assert calls
+
+
+# ---- Where the kernel is not used.
+
+
+@pytest.mark.parametrize("wanted", ["x", "weight", "both"])
+def test_where_a_gradient_is_wanted_it_is_that_of_f_linear(wanted, calls):
+    x, weight, bias = make_case(2)
+    leaves = {"x": [x], "weight": [weight], "both": [x, weight]}[wanted]
+    for each in leaves:
+        each.requires_grad_()
+    grad = torch.randn(2, 128)
+    for one, other in zip(
+        torch.autograd.grad(linear(x, weight, bias), leaves, grad),
+        torch.autograd.grad(F.linear(x, weight, bias), leaves, grad),
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+    assert not calls
+
+
+def test_the_gradient_through_an_int8_weight_is_that_of_the_weight_made_float(calls):
+    x, weight, scale, bias = make_int8_case(2)
+    grad = torch.randn(2, 128)
+    (found,) = torch.autograd.grad(int8_linear(x.requires_grad_(), weight, scale, bias), x, grad)
+    torch.testing.assert_close(found, grad @ (weight * scale))
+    assert not calls
+
+
+@pytest.mark.xfail(reason="src: fits does not ask whether bias or scale wants a gradient", strict=True)
+@pytest.mark.parametrize("wanted", ["bias", "int8 bias", "scale"])
+def test_where_only_the_bias_or_the_scale_wants_a_gradient_it_gets_one(wanted):
+    x, weight, bias = make_case()
+    _, whole, scale, _ = make_int8_case()
+    leaf = (scale if wanted == "scale" else bias).requires_grad_()
+    y = linear(x, weight, bias) if wanted == "bias" else int8_linear(x, whole, scale, bias)
+    y.sum().backward()
+    assert leaf.grad is not None
+
+
+def test_with_gradients_off_a_parameter_goes_to_the_kernel(calls):
+    x, weight, bias = make_case()
+    layer = Linear(128, 128)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+        assert_close(layer(x), F.linear(x.double(), weight.double(), bias.double()))
+        assert calls
+    calls.clear()
+    assert layer(x).requires_grad
+    assert not calls
+
+
+def autocast(x, weight, bias):
+    with torch.autocast("cpu", torch.bfloat16):
+        return linear(x, weight, bias)
+
+
+OTHERWISE = {  # name: what is called with x, weight, bias
+    "few weights": lambda x, weight, bias: linear(x, weight[:127], bias[:127]),
+    "five vectors": lambda x, weight, bias: linear(x.expand(5, 128), weight, bias),
+    "float64": lambda x, weight, bias: linear(x.double(), weight.double(), bias.double()),
+    "bfloat16": lambda x, weight, bias: linear(x.bfloat16(), weight.bfloat16(), bias.bfloat16()),
+    "autocast": autocast,
+    "compiled": lambda *a: torch.compile(linear, backend="eager", fullgraph=True)(*a),
+    "meta": lambda *a: linear(*(each.to("meta") for each in a)),
+    "subclass": lambda x, weight, bias: linear(x.as_subclass(type("Marked", (torch.Tensor,), {})), weight, bias),
+}
+
+
+@pytest.mark.parametrize("way", OTHERWISE)
+def test_what_the_kernel_does_not_take_goes_the_plain_way(way, calls):
+    x, weight, bias = make_case()
+    y = OTHERWISE[way](x, weight, bias)
+    assert not calls
+    if way != "meta":
+        expected = F.linear(x, weight, bias)[..., : y.shape[-1]].expand(y.shape)
+        torch.testing.assert_close(torch.Tensor(y.float()), expected, rtol=0.05, atol=0.5)
+
+
+def test_the_kernel_takes_what_it_is_made_for():
+    x, weight, _ = make_case()
+    assert fits(x, weight)
+    assert fits(x, nn.Parameter(weight, requires_grad=False))
+    assert fits(x, weight.to(torch.int8))
+    assert not fits(x, weight.half())
+
+
+# ---- What F.linear refuses, and what it takes though it is unusual.
+
+
+@pytest.mark.xfail(reason="src: fits does not compare the widths of x and weight", strict=True)
+@pytest.mark.parametrize(("kind", "width"), list(itertools.product(MAKERS, [127, 129, 200, 256])))
+def test_vectors_of_another_width_are_an_error(kind, width):
+    make, _ = MAKERS[kind]
+    _, *rest = make()
+    with pytest.raises(RuntimeError):
+        (linear if kind == "float32" else int8_linear)(torch.randn(1, width), *rest)
+
+
+BIASES = {
+    "every other": lambda bias: bias.repeat_interleave(2)[::2],
+    "expanded": lambda bias: bias[:1].expand(128),
+    "reversed": lambda bias: bias.flip(0).flip(0),
+}
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason="src: bias is read as if it were contiguous", strict=True))
+        if name != "reversed"
+        else name
+        for name in BIASES
+    ],
+)
+def test_strides_of_the_bias_do_not_matter(layout, kind):
+    make, check = MAKERS[kind]
+    *rest, bias = make()
+    check(*rest, BIASES[layout](bias))
+
+
+@pytest.mark.xfail(reason="src: scale is read as if it were contiguous float32", strict=True)
+@pytest.mark.parametrize("change", ["expanded", "float64"])
+def test_any_scale_is_read_as_it_is(change):
+    x, weight, scale, bias = make_int8_case()
+    scale = scale[:1].expand(128, 1) if change == "expanded" else scale.double()
+    assert_int8_equals_the_definition(x, weight, scale, bias)
+
+
+@pytest.mark.xfail(reason="src: fits asks nothing of the bias", strict=True)
+@pytest.mark.parametrize("bias", [torch.zeros(127), torch.zeros(128, dtype=torch.float64)], ids=["size", "dtype"])
+def test_a_bias_of_another_size_or_type_is_an_error(bias):
+    x, weight, _ = make_case()
+    with pytest.raises(RuntimeError):
+        linear(x, weight, bias)
+
+
+@pytest.mark.xfail(reason="src: linear reads an int8 weight as float32", strict=True)
+def test_a_whole_weight_without_a_scale_is_an_error():
+    x, weight, _ = make_case(outputs=512)
+    with pytest.raises(RuntimeError):
+        linear(x, weight.to(torch.int8))
