@@ -27,6 +27,8 @@ def save(model: MinMaxRNC_LM, folder: str | os.PathLike[str]) -> None:
     Each file is written under a temporary name and renamed, the weights last. A weight that two modules share is
     written once.
     """
+    if any(not value.is_floating_point() for value in model.state_dict().values()):
+        raise ValueError("model must have floating-point weights: save the model that an int8 one is made from")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().contiguous() for name, value in _own_tensors(model).items()}

@@ -82,7 +82,7 @@ def quantize_int8(model: MinMaxRNC_LM) -> MinMaxRNC_LM:
     save the model it is made from. Faster where few vectors are decoded at a time; with many, each matrix is made float
     on the way, at some cost.
     """
-    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+    if any(tensor.dtype != torch.float32 for tensor in model.state_dict().values()):
         raise ValueError("model must have float32 weights; call model.float() first")
     made = copy.deepcopy(model).eval().requires_grad_(False)
     head = Int8Linear(made.head.weight, None)

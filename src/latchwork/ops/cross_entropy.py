@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.ops import cpu
+from latchwork.ops.once import refuse_second_derivative
 
 BYTES = 4 << 20  # of logits at a time: they stay in the cache from the product to the gradient
 FEWEST_ROWS = 256  # at a time: fewer make the product for the weight's gradient inefficient
@@ -33,6 +34,16 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
     is its definition and what a compiler is given; here the gradient is made with the loss, and of the logits (N, V)
     only as many rows exist at a time as fit a cache.
     """
+    if (
+        hidden.dim() != 2
+        or weight.dim() != 2
+        or targets.shape != hidden.shape[:1]
+        or hidden.shape[1] != weight.shape[1]
+    ):
+        raise ValueError(
+            "hidden, weight and targets must be (N, d), (V, d) and (N,); "
+            f"got {tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(targets.shape)}"
+        )
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(hidden.device.type):
         return F.cross_entropy(F.linear(hidden, weight), targets, ignore_index=ignore_index)
     result: Tensor = _Loss.apply(hidden, weight, targets, ignore_index)  # type: ignore[no-untyped-call]
@@ -44,16 +55,17 @@ class _Loss(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int) -> Tensor:
         kept = targets != ignore_index
         _check_range(targets, kept, weight.shape[0])
-        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        grad_hidden = hidden.new_empty(hidden.shape) if ctx.needs_input_grad[0] else None
+        grad_weight = weight.new_zeros(weight.shape) if ctx.needs_input_grad[1] else None
         run = _by_kernel if _fits(hidden, weight) else _in_pieces
-        total = run(hidden, weight, torch.where(kept, targets, -1), kept.sum(), grad_hidden, grad_weight)
+        count = kept.sum().clamp(min=1)
+        total = run(hidden, weight, torch.where(kept, targets, -1), count, grad_hidden, grad_weight)
         ctx.save_for_backward(grad_hidden, grad_weight)
         return total / kept.sum()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        refuse_second_derivative()
         grad_hidden, grad_weight = (None if each is None else each * grad for each in ctx.saved_tensors)
         return grad_hidden, grad_weight, None, None
 
@@ -86,7 +98,7 @@ def _in_pieces(
         total += torch.where(kept, sums.log() + best - right, 0).sum()
         if grad_hidden is None and grad_weight is None:
             continue
-        share = (kept / count).to(logits.dtype)
+        share = kept.to(logits.dtype) / count
         gradient = logits.mul_(share / sums).scatter_add_(1, wanted, -share)
         if grad_hidden is not None:
             torch.mm(gradient, weight, out=grad_hidden[piece])
@@ -108,7 +120,7 @@ def _by_kernel(
     losses = hidden.new_empty(hidden.shape[0])
     head = _Head(
         *(hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads()),
-        1 / max(int(count), 1),
+        1 / int(count),
         *(hidden.data_ptr(), weight.data_ptr(), targets.data_ptr(), losses.data_ptr()),
         *(None if each is None else each.data_ptr() for each in (grad_hidden, grad_weight)),
     )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from latchwork.ops import cpu
+from latchwork.ops.once import refuse_second_derivative
 
 NORMS = ("none", "layernorm", "rmsnorm")
 
@@ -148,8 +149,8 @@ class _Drive(torch.autograd.Function):
         return z
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         u, first, reset, tape, *weights = ctx.saved_tensors
         grads = [None if each is None else torch.zeros_like(each) for each in weights]
         layer = _layer(u, first, reset, Weights(*weights), ctx.options, ctx.seed, grads)

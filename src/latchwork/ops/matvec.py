@@ -25,7 +25,7 @@ class _Matvec(ctypes.Structure):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """F.linear, read at the speed of the memory where x is a vector or a few and no gradient is wanted."""
-    if fits(x, weight, bias):
+    if weight.dtype == torch.float32 and fits(x, weight, bias):
         return _call(x, weight, None, bias)
     return F.linear(x, weight, bias)
 
@@ -35,19 +35,14 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
     For many vectors, or on other devices, the weight is made float first.
     """
-    if fits(x, weight, bias):
+    if weight.dtype == torch.int8 and _plain(scale) and fits(x, weight, bias):
         return _call(x, weight, scale, bias)
     return F.linear(x, weight.to(x.dtype) * scale.to(x.dtype), bias)
 
 
 def fits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the kernel takes these tensors, and it pays."""
-    if bias is not None and (
-        bias.dtype != torch.float32
-        or not bias.is_contiguous()
-        or type(bias) not in (Tensor, torch.nn.Parameter)
-        or (torch.is_grad_enabled() and bias.requires_grad)
-    ):
+    if bias is not None and not (_plain(bias) and bias.shape == weight.shape[:1]):
         return False
     return (
         x.numel() <= MOST_VECTORS * weight.shape[1]
@@ -65,6 +60,16 @@ def fits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         and not torch.is_autocast_enabled("cpu")
         and cpu.MISSING is None
+    )
+
+
+def _plain(a: Tensor) -> bool:
+    """Whether the kernel can read a as so many floats, and no gradient is wanted for it."""
+    return (
+        a.dtype == torch.float32
+        and a.is_contiguous()
+        and type(a) in (Tensor, torch.nn.Parameter)
+        and not (torch.is_grad_enabled() and a.requires_grad)
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latchwork.ops import cpu
 from latchwork.ops.drive import Linear
+from latchwork.ops.once import refuse_second_derivative
 
 
 class _Response(ctypes.Structure):
@@ -63,8 +64,8 @@ class _Respond(torch.autograd.Function):
         return y, x
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_y: Tensor | None, grad_states: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
         z, state, x0, reset, weight, bias, x = ctx.saved_tensors
         D = weight.shape[1]
         grad_y = z.new_zeros(ctx.shape) if grad_y is None else grad_y.contiguous()
