@@ -1,5 +1,5 @@
-// What the layer's kernels must compute, as plainly as it can be said: one row at a time, in double precision. Nothing is
-// shared with the kernels but the structs they are called with.
+// What the kernels of layer, head and loss must compute, as plainly as it can be said: one row at a time, in double
+// precision. Nothing is shared with the kernels but the names of the norms.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -214,6 +214,37 @@ struct ResponseRows {
                 grad_x.push_back(gated ? grad[j] * gate(row, j) : grad[j]);
                 grad_gate.push_back(grad[j] * open[j] * (1 - gate(row, j)));
             }
+        }
+    }
+};
+
+struct HeadRows {
+    int64_t rows, width, classes;
+    double share;
+    Numbers x, weight;
+    std::vector<int64_t> targets;  // one outside 0 .. classes - 1 is left out
+    Numbers losses, grad_x, grad_weight;
+
+    void run() {
+        grad_weight.assign(weight.size(), 0);
+        for (int64_t row = 0; row < rows; ++row) {
+            const int64_t target = targets[row];
+            const bool counts = target >= 0 && target < classes;
+            Numbers logits(classes), grad(width);
+            for (int64_t i = 0; i < classes; ++i)
+                for (int64_t k = 0; k < width; ++k) logits[i] += weight[i * width + k] * x[row * width + k];
+            const double best = *std::max_element(logits.begin(), logits.end());
+            double total = 0;
+            for (double each : logits) total += std::exp(each - best);
+            losses.push_back(counts ? std::log(total) + best - logits[target] : 0);
+            for (int64_t i = 0; i < classes; ++i) {
+                const double slope = counts ? share * (std::exp(logits[i] - best) / total - (i == target)) : 0;
+                for (int64_t k = 0; k < width; ++k) {
+                    grad_weight[i * width + k] += slope * x[row * width + k];
+                    grad[k] += slope * weight[i * width + k];
+                }
+            }
+            grad_x.insert(grad_x.end(), grad.begin(), grad.end());
         }
     }
 };

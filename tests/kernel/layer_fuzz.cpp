@@ -1,10 +1,12 @@
-// layer_fuzz [COUNT [SEED [INDEX]]]: runs the layer's kernels on COUNT random cases, or only on case INDEX, and compares
-// every number they write with layer_definition.h. LATCHWORK_ISA in the environment chooses the instruction set.
+// layer_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of a layer, of head and loss, and of a matrix times vectors on COUNT
+// random cases, or only on case INDEX, and compares every number they write with layer_definition.h. LATCHWORK_ISA in
+// the environment chooses the instruction set.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "head.h"
 #include "layer_definition.h"
 #include "matvec.h"
 
@@ -14,6 +16,7 @@ int latchwork_layer_backward(const Layer*);
 int64_t latchwork_layer_tape(const Layer*);
 int latchwork_respond(const Response*);
 int latchwork_respond_back(const Response*);
+int latchwork_head(const Head*);
 int latchwork_matvec(const Matvec*);
 const char* latchwork_isa();
 void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
@@ -58,6 +61,14 @@ Block unwritten(int64_t size) { return Block(size, NAN); }
 Numbers widen(const Block& block) { return Numbers(block.begin(), block.end()); }
 float* pointer(Block& block) { return block.empty() ? nullptr : block.data(); }  // as torch has it
 
+void check_unchanged(const std::vector<Block>& before, std::initializer_list<const Block*> after) {
+    for (size_t i = 0; i < before.size(); ++i) {
+        const size_t size = before[i].size() * sizeof(float);
+        if (size && std::memcmp(before[i].data(), after.begin()[i]->data(), size))  // bit for bit: there may be NaN
+            fail("the kernel wrote to its input %zu", i);
+    }
+}
+
 double worst = 0;  // of all errors, in units of what is allowed; for whoever sets the tolerance
 
 // To rounding, relative to the largest number of the tensor if that is more than 1, which is the size of what the sums
@@ -69,7 +80,7 @@ void compare(const char* name, const Block& got, const Numbers& wanted, double t
     for (size_t i = 0; i < got.size(); ++i) {
         if (std::isnan(wanted[i]) ? std::isnan(got[i]) : got[i] == wanted[i]) continue;
         const double error = std::fabs(got[i] - wanted[i]) / (tolerance * largest);
-        if (!(error <= 1)) fail("%s[%zu] is %.9g, must be %.9g; the largest is %g", name, i, got[i], wanted[i], largest);
+        if (!(error <= 1)) fail("%s[%zu] is %.9g, must be %.9g (largest %g)", name, i, got[i], wanted[i], largest);
         worst = std::max(worst, error);
     }
 }
@@ -109,13 +120,14 @@ int64_t draw_rows(Random& random, int64_t for_a_thread) {
     return random.pick({2, 2, 3}) * for_a_thread + random.below(100) - 2;
 }
 int64_t draw_width(Random& random) {
-    return random.percent(50) ? 1 + random.below(40) : random.pick({1, 2, 3, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 32, 33});
+    if (random.percent(50)) return 1 + random.below(40);
+    return random.pick({1, 2, 3, 5, 6, 7, 8, 9, 12, 15, 16, 17, 24, 32, 33});
 }
 void set_nan(Random& random, Block& block) {
     if (!block.empty() && random.percent(5)) block[random.below(static_cast<int64_t>(block.size()))] = NAN;
 }
 
-constexpr double LAYER_TOLERANCE = 1e-4, RESPONSE_TOLERANCE = 1e-5, MATVEC_TOLERANCE = 1e-5;
+constexpr double LAYER_TOLERANCE = 1e-4, RESPONSE_TOLERANCE = 2e-5, HEAD_TOLERANCE = 1e-4, MATVEC_TOLERANCE = 2e-5;
 
 // False if some relu's input is so near to 0 that rounding may change its gradient: then another case is drawn.
 bool try_layer(Random& random, const char* number) {
@@ -136,14 +148,16 @@ bool try_layer(Random& random, const char* number) {
                   "%s: layer B %ld T %ld width %ld hidden %ld outputs %ld threads %ld gated conv %ld gated ffn %ld "
                   "squared %ld dropout %g norm %ld resets %ld%% first %d",
                   number, long(p.batch), long(p.time), long(d), long(p.hidden), long(p.outputs), long(p.threads),
-                  long(p.gated_conv), long(p.gated_ffn), long(p.squared), p.dropout, long(kind), long(resets), has_first);
+                  long(p.gated_conv), long(p.gated_ffn), long(p.squared), p.dropout, long(kind), long(resets),
+                  has_first);
 
     const int64_t scales = kind == NO_NORM ? 0 : d;
     Learnt norms[] = {{random, scales, 1, kind == LAYER_NORM}, {random, scales, 1, kind == LAYER_NORM},
                       {random, scales, 1, kind == LAYER_NORM}};
     Learnt conv = p.gated_conv ? Learnt(random, d, 1, false) : Learnt(random, d, 2 * d, true);
     Learnt up(random, ups, d, true), down(random, d, p.hidden, true), projection(random, p.outputs, d, true);
-    Block u = draw(random, N * d, 2), first = draw(random, has_first ? p.batch * d : 0), grad_z = draw(random, N * p.outputs);
+    Block u = draw(random, N * d, 2), first = draw(random, has_first ? p.batch * d : 0);
+    Block grad_z = draw(random, N * p.outputs);
     set_nan(random, u), set_nan(random, first);
     std::vector<uint8_t> reset(resets < 0 ? 0 : N);
     for (uint8_t& each : reset) each = random.percent(resets);
@@ -162,7 +176,7 @@ bool try_layer(Random& random, const char* number) {
     p.norm_neuron = norms[2].pointers(kind, epsilon);
     p.conv = conv.pointers(), p.up = up.pointers(), p.down = down.pointers(), p.projection = projection.pointers();
     p.u = pointer(u), p.first = pointer(first), p.reset = reset.empty() ? nullptr : reset.data();
-    const Block inputs[] = {u, first, grad_z, conv.weight, up.weight, down.weight, projection.weight};
+    const std::vector<Block> inputs{u, first, grad_z, conv.weight, up.weight, down.weight, projection.weight};
     Block z = unwritten(N * p.outputs), again = z, tape = unwritten(N * latchwork_layer_tape(&p));
     p.z = pointer(again);
     latchwork_layer_forward(&p);  // without a gradient: there is no tape
@@ -182,10 +196,7 @@ bool try_layer(Random& random, const char* number) {
     norms[0].check("norm_conv", wanted.norm_conv, LAYER_TOLERANCE);
     norms[1].check("norm_ffn", wanted.norm_ffn, LAYER_TOLERANCE);
     norms[2].check("norm_neuron", wanted.norm_neuron, LAYER_TOLERANCE);
-    const Block* after[] = {&u, &first, &grad_z, &conv.weight, &up.weight, &down.weight, &projection.weight};
-    for (size_t i = 0; i < 7; ++i)
-        if (!inputs[i].empty() && std::memcmp(inputs[i].data(), after[i]->data(), inputs[i].size() * sizeof(float)))
-            fail("the kernel wrote to its input %zu", i);
+    check_unchanged(inputs, {&u, &first, &grad_z, &conv.weight, &up.weight, &down.weight, &projection.weight});
     return true;
 }
 
@@ -194,11 +205,11 @@ void try_response(Random& random, const char* number) {
     p.rows = draw_rows(random, 384), p.width = draw_width(random), p.state = draw_width(random);
     p.threads = 1 + random.below(4), p.gated = random.percent(70);
     p.outputs = p.gated ? random.pick({1, 3}) * p.state + random.below(3) : 2 * p.state;
-    std::snprintf(now, sizeof now, "%s: response rows %ld width %ld state %ld outputs %ld threads %ld gated %ld", number,
-                  long(p.rows), long(p.width), long(p.state), long(p.outputs), long(p.threads), long(p.gated));
+    std::snprintf(now, sizeof now, "%s: response rows %ld width %ld state %ld outputs %ld threads %ld gated %ld",
+                  number, long(p.rows), long(p.width), long(p.state), long(p.outputs), long(p.threads), long(p.gated));
     Learnt output(random, p.width, p.state, true);
-    Block x = draw(random, p.rows * p.state), z = draw(random, p.rows * p.outputs, 10), u = draw(random, p.rows * p.width);
-    Block grad_y = draw(random, p.rows * p.width);
+    Block x = draw(random, p.rows * p.state), z = draw(random, p.rows * p.outputs, 10);
+    Block u = draw(random, p.rows * p.width), grad_y = draw(random, p.rows * p.width);
     for (float& each : z)
         if (random.percent(5)) each = static_cast<float>(random.pick({0, -87, 87, -88, 88, -100, 100, -10000, 10000}));
     for (float& each : z)
@@ -209,7 +220,7 @@ void try_response(Random& random, const char* number) {
                                     output.linear(p.width, p.state), {}, widen(grad_y), {}, {}};
     wanted.forward();
     wanted.backward();
-    const Block inputs[] = {x, z, u, grad_y, output.weight};
+    const std::vector<Block> inputs{x, z, u, grad_y, output.weight};
     Block y = unwritten(u.size()), grad_x = unwritten(x.size()), grad_z = unwritten(z.size());
     p.x = pointer(x), p.z = pointer(z), p.u = pointer(u), p.y = pointer(y), p.output = output.pointers();
     latchwork_respond(&p);
@@ -226,10 +237,33 @@ void try_response(Random& random, const char* number) {
     }
     if (p.gated) compare("the gradient of the gate", grad_gate, wanted.grad_gate, RESPONSE_TOLERANCE);
     output.check("output", wanted.output, RESPONSE_TOLERANCE);
-    const Block* after[] = {&x, &z, &u, &grad_y, &output.weight};
-    for (size_t i = 0; i < 5; ++i)
-        if (!inputs[i].empty() && std::memcmp(inputs[i].data(), after[i]->data(), inputs[i].size() * sizeof(float)))
-            fail("the kernel wrote to its input %zu", i);
+    check_unchanged(inputs, {&x, &z, &u, &grad_y, &output.weight});
+}
+
+void try_head(Random& random, const char* number) {
+    Head p{};
+    p.rows = draw_rows(random, 192), p.width = draw_width(random), p.threads = 1 + random.below(4);
+    p.classes = draw_width(random) + (random.percent(20) ? 60 : 0), p.share = 1 / (1.0 + random.below(20));
+    const bool wants_x = random.percent(80), wants_weight = random.percent(80);
+    std::snprintf(now, sizeof now, "%s: head rows %ld width %ld classes %ld threads %ld gradients %d %d", number,
+                  long(p.rows), long(p.width), long(p.classes), long(p.threads), wants_x, wants_weight);
+    Block x = draw(random, p.rows * p.width, random.percent(10) ? 100 : 2), weight = draw(random, p.classes * p.width);
+    set_nan(random, x);
+    std::vector<int64_t> targets(p.rows);
+    for (int64_t& each : targets)
+        each = random.percent(20) ? random.pick({-1, -100, p.classes, INT64_MIN, INT64_MAX}) : random.below(p.classes);
+    definition::HeadRows wanted{p.rows, p.width, p.classes, p.share, widen(x), widen(weight), targets, {}, {}, {}};
+    wanted.run();
+
+    const std::vector<Block> inputs{x, weight};
+    Block losses = unwritten(p.rows), grad_x = unwritten(wants_x ? x.size() : 0), grad_weight(weight.size(), 0);
+    p.x = pointer(x), p.weight = pointer(weight), p.targets = targets.data(), p.losses = pointer(losses);
+    p.grad_x = pointer(grad_x), p.grad_weight = wants_weight ? pointer(grad_weight) : nullptr;
+    latchwork_head(&p);
+    compare("the loss", losses, wanted.losses, HEAD_TOLERANCE);
+    if (wants_x) compare("the gradient of x", grad_x, wanted.grad_x, HEAD_TOLERANCE);
+    if (wants_weight) compare("the gradient of the weight", grad_weight, wanted.grad_weight, HEAD_TOLERANCE);
+    check_unchanged(inputs, {&x, &weight});
 }
 
 void try_matvec(Random& random, const char* number) {
@@ -240,8 +274,9 @@ void try_matvec(Random& random, const char* number) {
     p.row = p.inputs + random.pick({0, 0, 1, 7, 80}), p.threads = 1 + random.below(4);
     p.quantised = random.percent(50);
     const bool has_bias = random.percent(50);
-    std::snprintf(now, sizeof now, "%s: matvec vectors %ld outputs %ld inputs %ld row %ld threads %ld quantised %ld bias %d",
-                  number, long(p.vectors), long(p.outputs), long(p.inputs), long(p.row), long(p.threads), long(p.quantised),
+    std::snprintf(now, sizeof now,
+                  "%s: matvec vectors %ld outputs %ld inputs %ld row %ld threads %ld quantised %ld bias %d", number,
+                  long(p.vectors), long(p.outputs), long(p.inputs), long(p.row), long(p.threads), long(p.quantised),
                   has_bias);
     const int64_t size = (p.outputs - 1) * p.row + p.inputs;  // the block ends with the last weight
     Block weight = draw(random, p.quantised ? 0 : size), scale = draw(random, p.quantised ? p.outputs : 0);
@@ -256,17 +291,19 @@ void try_matvec(Random& random, const char* number) {
     for (int64_t v = 0; v < p.vectors; ++v)
         for (int64_t i = 0; i < p.outputs; ++i) {
             double sum = 0;
-            for (int64_t k = 0; k < p.inputs; ++k)
-                sum += (p.quantised ? whole[i * p.row + k] : weight[i * p.row + k]) * static_cast<double>(x[v * p.inputs + k]);
+            for (int64_t k = 0; k < p.inputs; ++k) {
+                const double factor = p.quantised ? whole[i * p.row + k] : weight[i * p.row + k];
+                sum += factor * x[v * p.inputs + k];
+            }
             wanted.push_back((p.quantised ? sum * scale[i] : sum) + (has_bias ? bias[i] : 0));
         }
-    const Block before = x;
+    const std::vector<Block> inputs{x, weight, scale, bias};
     Block y = unwritten(p.vectors * p.outputs);
     p.weight = p.quantised ? static_cast<const void*>(whole.data()) : weight.data();
     p.scale = pointer(scale), p.bias = pointer(bias), p.x = pointer(x), p.y = pointer(y);
     latchwork_matvec(&p);
     compare("y", y, wanted, MATVEC_TOLERANCE);
-    if (std::memcmp(before.data(), x.data(), x.size() * sizeof(float))) fail("the kernel wrote to x");
+    check_unchanged(inputs, {&x, &weight, &scale, &bias});
 }
 
 }  // namespace
@@ -287,6 +324,7 @@ int main(int count, char** arguments) {
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
         while (!try_layer(random, number)) continue;
         try_response(random, number);
+        try_head(random, number);
         try_matvec(random, number);
         if ((index + 1) % 1000 == 0) std::fprintf(stderr, "%s: %ld cases\n", latchwork_isa(), long(index + 1));
     }

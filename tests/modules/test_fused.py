@@ -225,18 +225,7 @@ def replace_forward(name):
     return change
 
 
-def set_dropout_eval(layer):
-    layer.ffn.dropout.p = 0.5
-    layer.ffn.dropout.eval()
-
-
-ALIKE = "src: the kernel takes kind, epsilon and weights of all three norms to be as those of norm_conv"
-P, BIAS = "src: an Identity is asked for its p", "src: an output without a bias is not made for the kernel"
-SUBCLASS, OWN = "src: the drive of a subclass is not called", "src: a forward set on the object itself is not called"
-TRAINING = "src: the layer's training stands in for that of its dropout"
-
-# name: what is done to a layer, and why it does not work yet.
-CHANGES = {
+CHANGES = {  # name: what is done to a layer
     "hook": with_hook("ffn.up"),
     "hook before": with_hook("norm_ffn", "register_forward_pre_hook"),
     "backward hook": with_hook("neuron.projection", "register_full_backward_hook"),
@@ -248,54 +237,58 @@ CHANGES = {
     "subclass of a norm": exchange("norm_neuron", lambda old: randomise_(OtherNorm(8))),
     "weight norm": lambda layer: parametrizations.weight_norm(layer.ffn.up),
     "spectral norm": lambda layer: parametrizations.spectral_norm(layer.neuron.projection.eval()),
-    "no norm before conv": (exchange("norm_conv", lambda old: nn.Identity()), ALIKE),
-    "no norm before ffn": (exchange("norm_ffn", lambda old: nn.Identity()), ALIKE),
-    "other norm": (exchange("norm_ffn", lambda old: nn.RMSNorm(8)), ALIKE),
-    "other epsilon": (exchange("norm_neuron", lambda old: nn.LayerNorm(8, eps=1.0)), ALIKE),
-    "norm without weight": (exchange("norm_ffn", lambda old: nn.LayerNorm(8, elementwise_affine=False)), ALIKE),
-    "no dropout": (exchange("ffn.dropout", lambda old: nn.Identity()), P),
-    "no dropout of the neuron": (exchange("neuron.dropout", lambda old: nn.Identity()), P),
-    "any feed-forward": (exchange("ffn", lambda old: nn.Sequential(nn.Linear(8, 8))), "src: it is asked for act_fn"),
-    "output without bias": (exchange("neuron.output", lambda old: Linear(6, 8, bias=False)), BIAS),
-    "own forward": (replace_forward("ffn"), OWN),
-    "own drive": (lambda layer: setattr(layer, "__class__", OtherLayer), SUBCLASS),
-    "dropout in eval": (set_dropout_eval, TRAINING),
+    "no norm before conv": exchange("norm_conv", lambda old: nn.Identity()),
+    "no norm before ffn": exchange("norm_ffn", lambda old: nn.Identity()),
+    "other norm": exchange("norm_ffn", lambda old: nn.RMSNorm(8)),
+    "other epsilon": exchange("norm_neuron", lambda old: nn.LayerNorm(8, eps=1.0)),
+    "norm without weight": exchange("norm_ffn", lambda old: nn.LayerNorm(8, elementwise_affine=False)),
+    "norm without bias": exchange("norm_ffn", lambda old: nn.LayerNorm(8, bias=False)),
+    "no dropout": exchange("ffn.dropout", lambda old: nn.Identity()),
+    "no dropout of the neuron": exchange("neuron.dropout", lambda old: nn.Identity()),
+    "any feed-forward": exchange("ffn", lambda old: nn.Sequential(nn.Linear(8, 8))),
+    "projection without bias": exchange("neuron.projection", lambda old: Linear(8, 18, bias=False)),
+    "output without bias": exchange("neuron.output", lambda old: Linear(6, 8, bias=False)),
+    "own forward": replace_forward("ffn"),
+    "own drive": lambda layer: setattr(layer, "__class__", OtherLayer),
 }
 
 
-def changes():
-    for name, change in CHANGES.items():
-        change, reason = change if isinstance(change, tuple) else (change, None)
-        marks = pytest.mark.xfail(reason=reason, strict=True) if reason else ()
-        yield pytest.param(change, id=name, marks=marks)
-
-
-@pytest.mark.parametrize("change", list(changes()))
-def test_a_changed_layer_does_what_its_parts_do(change, monkeypatch):
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_layer_does_what_its_parts_do_and_is_not_given_to_the_kernel(name, calls, monkeypatch):
     layer = make_layer().train()
-    change(layer)
-    assert_both_ways_agree(monkeypatch, layer, make_u())
-
-
-@pytest.mark.parametrize("name", [name for name, change in CHANGES.items() if not isinstance(change, tuple)])
-def test_a_layer_with_a_hook_or_an_exchanged_part_is_not_given_to_the_kernel(name, calls):
-    layer = make_layer()
     CHANGES[name](layer)
-    layer(make_u())
+    assert_both_ways_agree(monkeypatch, layer, make_u())
     assert calls == []
 
 
-@pytest.mark.xfail(reason="src: without biases backward writes to address 0", strict=True)
-@pytest.mark.parametrize("name", ["norm_ffn", "ffn.up", "neuron.projection"])
-def test_a_part_without_a_bias_is_not_given_to_the_kernel(name, calls):
+@pytest.mark.xfail(reason="src: without a bias of the convolution backward writes to address 0", strict=True)
+def test_a_convolution_without_a_bias_is_not_given_to_the_kernel(calls):
     layer = make_layer()
-    layer.get_submodule(name).bias = None
+    layer.conv.bias = None
     with torch.no_grad():  # a backward by the kernel would end the process
         layer(make_u())
     assert "drive" not in calls
 
 
-@pytest.mark.xfail(reason="src: hooks for all modules are not called", strict=True)
+TOO_LARGE = {
+    "norm_ffn": lambda: nn.LayerNorm(9),
+    "conv": lambda: BasicConv(9),
+    "ffn.up": lambda: Linear(9, 24),
+    "ffn.down": lambda: Linear(13, 8),
+    "neuron.projection": lambda: Linear(9, 18),
+    "neuron.output": lambda: Linear(7, 8),
+}
+
+
+@pytest.mark.xfail(reason="src: the kernel takes shapes on trust, and reads beyond what is too small", strict=True)
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_parts_that_do_not_fit_each_other_are_an_error(name):
+    layer = make_layer()
+    exchange(name, lambda old: TOO_LARGE[name]())(layer)
+    with torch.no_grad(), pytest.raises(RuntimeError):
+        layer(make_u())
+
+
 def test_a_hook_for_all_modules_is_called_for_every_part():
     seen = set()
     handle = nn.modules.module.register_module_forward_hook(lambda module, *a: seen.add(module))
@@ -307,8 +300,13 @@ def test_a_hook_for_all_modules_is_called_for_every_part():
     assert layer.ffn.up in seen
 
 
-@pytest.mark.xfail(reason="src: the layer's training stands in for that of its dropout", strict=True)
-def test_dropout_alone_in_training_is_drawn_in_a_layer_in_eval():
+def test_a_dropout_in_eval_draws_nothing_in_a_layer_in_training():
+    layer, u = make_layer(dropout=0.5).train(), make_u()
+    layer.ffn.dropout.eval()
+    assert torch.equal(layer(u)[0], layer(u)[0])
+
+
+def test_a_dropout_in_training_is_drawn_in_a_layer_in_eval():
     layer, u = make_layer(dropout=0.5).eval(), make_u()
     layer.ffn.dropout.train()
     assert not torch.equal(layer(u)[0], layer(u)[0])
