@@ -262,13 +262,11 @@ def test_the_loss_of_an_int8_model_is_that_of_its_logits():
         torch.testing.assert_close(made.loss(tokens, tokens)[0], expected)
 
 
-@pytest.mark.xfail(reason="src: an int8 model is saved without a word, in files that load refuses", strict=True)
 def test_saving_an_int8_model_is_an_error(tmp_path):
     with pytest.raises((ValueError, TypeError, NotImplementedError)):
         quantize_int8(make_float_model()).save(tmp_path)
 
 
-@pytest.mark.xfail(reason="src: torch's own error about the dtype of finfo", strict=True)
 def test_an_int8_model_is_not_made_from_another():
     with pytest.raises(ValueError, match="float32"):
         quantize_int8(quantize_int8(make_float_model()))

@@ -196,10 +196,7 @@ def test_the_gradient_through_an_int8_weight_is_that_of_the_weight_made_float(ca
     assert not calls
 
 
-SCALE = pytest.mark.xfail(reason="src: fits asks nothing of the scale", strict=True)
-
-
-@pytest.mark.parametrize("wanted", ["bias", "int8 bias", pytest.param("scale", marks=SCALE)])
+@pytest.mark.parametrize("wanted", ["bias", "int8 bias", "scale"])
 def test_where_only_the_bias_or_the_scale_wants_a_gradient_it_gets_one(wanted):
     x, weight, bias = make_case()
     _, whole, scale, _ = make_int8_case()
@@ -278,7 +275,6 @@ def test_strides_of_the_bias_do_not_matter(layout, kind):
     check(*rest, bias.repeat_interleave(2)[::2] if layout == "every other" else bias[:1].expand(128))
 
 
-@SCALE
 @pytest.mark.parametrize("change", ["expanded", "float64"])
 def test_any_scale_is_read_as_it_is(change):
     x, weight, scale, bias = make_int8_case()
@@ -292,7 +288,6 @@ def test_a_bias_of_another_type_is_an_error():
         linear(x, weight, bias.double())
 
 
-@pytest.mark.xfail(reason="src: fits does not ask for the bias's size; the kernel reads beyond it", strict=True)
 @pytest.mark.parametrize("size", [127, 129])
 def test_a_bias_of_another_size_is_an_error(size):
     x, weight, _ = make_case()
@@ -300,7 +295,6 @@ def test_a_bias_of_another_size_is_an_error(size):
         linear(x, weight, torch.zeros(size))
 
 
-@pytest.mark.xfail(reason="src: linear reads an int8 weight as float32", strict=True)
 def test_a_whole_weight_without_a_scale_is_an_error():
     x, weight, _ = make_case(outputs=512)
     with pytest.raises(RuntimeError):
