@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench sanitize clean
+.PHONY: demo test lint bench bench-model sanitize clean
 
 demo: .venv/ready  ## the self-check, then the scan side by side with its peers
 	$(BIN)/python -m latchwork check
@@ -21,6 +21,11 @@ lint: .venv/ready
 bench: .venv/ready  ## the figures of the README, about 20 minutes
 	$(PIP) --requirement benchmarks/requirements.txt
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/figures.py
+
+bench-model: .venv/ready  ## the model's figures of the README, about 20 minutes; TEXT=file adds the perplexity in int8
+	$(PIP) --requirement benchmarks/requirements.txt
+	$(BIN)/python benchmarks/model.py $(if $(TEXT),--text $(TEXT))
 	$(BIN)/python benchmarks/figures.py
 
 sanitize:  ## the C++ kernel under AddressSanitizer and UBSan, 100,000 random cases for each instruction set
