@@ -103,10 +103,20 @@ def test_the_graph_is_plain_and_says_nothing_of_this_machine(exported):
 
 
 def whole_numbers(model):
-    """Weights that make every product and sum a small whole number, exact in float32 in any order."""
+    """Weights that make every product and sum a small whole number, exact in float32 in any order.
+
+    The first unit of the first layer holds what it has.
+    """
+    neuron = model.backbone.layers[0].neuron
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randint(-1, 2, parameter.shape) * (torch.rand(parameter.shape) < 0.4))
+        hold = torch.eye(neuron.degree).mul(2).sub(1).flatten()
+        for values, rows in (
+            (hold, slice(0, len(hold))),
+            (-1.0, slice(neuron.widths[0], neuron.widths[0] + neuron.degree)),
+        ):
+            neuron.projection.weight[rows], neuron.projection.bias[rows] = 0, values
     return model.eval()
 
 
@@ -121,11 +131,13 @@ def test_a_network_of_whole_numbers_is_exported_bit_for_bit(degree, length, tmp_
     assert kinds.count("Min") + kinds.count("Max") <= (2 * length if degree > 1 else 7 * length**0.5)
     tokens, state = torch.randint(VOCABULARY, (2, length)), model.initial_state(2)
     state = State(torch.randint_like(state.conv, -2, 3), torch.randint_like(state.x, -2, 3))
+    state.x[..., 0] = -0.0
     logits, after = run(session, tokens, state)
     with torch.no_grad():
         expected, expected_after = model(tokens, state)
     assert expected.abs().max() < 2**20
     assert expected_after.x.unique().numel() > 3
+    assert (expected_after.x[..., 0] == 0).all()
     assert torch.equal(logits, expected)
     assert torch.equal(after.x.view(torch.int32), expected_after.x.view(torch.int32))  # the sign of a zero as well
     assert torch.equal(after.conv, expected_after.conv)
