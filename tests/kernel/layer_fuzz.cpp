@@ -1,6 +1,6 @@
-// layer_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of a layer, of head and loss, and of a matrix times vectors on COUNT
-// random cases, or only on case INDEX, and compares every number they write with layer_definition.h. LATCHWORK_ISA in
-// the environment chooses the instruction set.
+// layer_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of a layer, of head and loss, and of a matrix times vectors on
+// COUNT random cases, or only on case INDEX, and compares every number they write with layer_definition.h.
+// LATCHWORK_ISA in the environment chooses the instruction set.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

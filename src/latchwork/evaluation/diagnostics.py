@@ -27,7 +27,7 @@ class LatchReport:
     passed its r, *moved* if another x_{t-1}[k] passed, else *reset*: the value is an entry of r. A NaN is a reset.
 
     dead: the held steps from x_{t-1} = x0 in which everything else was strictly smaller, and r strictly larger; with
-    x0 = 0 and degree one, s_t < 0 < r_t. Nothing that enters is seen there, and no gradient comes back.
+    x0 = 0 and degree one, s_t < 0 < r_t. Nothing that enters is seen there, and r and s get no gradient.
     left: bool, whether the scalar was ever different from x0. lowest, highest: its values. steps: B T, what the counts
     are out of. state: after the last step, to go on from.
     """
