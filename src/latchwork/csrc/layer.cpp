@@ -137,7 +137,7 @@ struct Prepared {
 
     // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
     const float* input(int64_t row, float* x) const {
-        if (row + 1 < p.batch * p.time) return p.u + row * d;
+        if (row * d + round_up(d, LANES) <= p.batch * p.time * d) return p.u + row * d;
         copy_padded(p.u + row * d, d, D, x);
         return x;
     }
@@ -177,7 +177,7 @@ struct Prepared {
 
 inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
     const Layer& p = w.p;
-    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 3 * line(w.D));
+    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 3 * line(w.D));
     Arena arena{memory.data};
     float* pair = arena.take(w.PAIR_ROWS * w.PAIR);
     float* y = arena.take(BLOCK * w.D);
@@ -247,7 +247,7 @@ struct Sums {
 // at `begin` goes to carry (width), if the row before belongs to another thread.
 inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
     const Layer& p = w.p;
-    Scratch<float> memory(w.PAIR_ROWS * w.PAIR + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D));
+    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D));
     Arena arena{memory.data};
     float *pair = arena.take(w.PAIR_ROWS * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
     float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
