@@ -106,7 +106,7 @@ class MinMaxLayer(nn.Module):
 
     def check(self, u: Tensor, state: State | None, reset: Tensor | None) -> None:
         """Raise an error that names the argument that is wrong, what it must be and what it was."""
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_compiling():
             return  # the sizes are open, and may not be compared
         d_model, d_state = self.neuron.d_model, self.neuron.d_state
         if u.dim() != 3 or u.shape[2] != d_model:
