@@ -20,7 +20,7 @@ def distinct_pairs(
     Else the pairs are sorted and counted, where that costs little: on the CPU, and not while a graph is captured.
     table: the layer's `drive` of `all_pairs`, if known: then only the first steps of the rows are left to do.
     """
-    if torch.compiler.is_exporting():
+    if torch.compiler.is_compiling():
         return None  # the sizes are open, and may not decide
     B, T = tokens.shape
     V, few = embedding.num_embeddings, B * T // 2
