@@ -34,7 +34,7 @@ def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Ten
     if layer.ffn.act_fn not in ("relu", "relu^2") or _rate(layer.neuron.dropout):
         return None
     weights = _weights(layer)
-    if drive.unfit(u, before, reset, *weights):
+    if not _fit_each_other(layer, weights) or drive.unfit(u, before, reset, *weights):
         return None
     norm = layer.norm_conv
     epsilon = getattr(norm, "eps", 0.0)
@@ -58,6 +58,8 @@ def fused_respond(
     if neuron.degree > 1 or neuron.levels is not None or neuron.backend not in ("auto", "cpu"):
         return None
     weight, bias = neuron.output.weight, neuron.output.bias
+    if weight.shape != (neuron.d_model, neuron.d_state):
+        return None
     if drive.unfit(u, z, state, reset, neuron.x0, weight, bias):
         return None
     y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate)
@@ -103,6 +105,23 @@ def _is_as_made(layer: MinMaxLayer) -> bool:
         and not any(
             has_hooks(each) or "forward" in vars(each) for each in (conv, ffn, neuron, *norms, *linears, *dropouts)
         )
+    )
+
+
+def _fit_each_other(layer: MinMaxLayer, weights: drive.Weights) -> bool:
+    """Whether all shapes are those of a layer; where not, the parts themselves say what is wrong."""
+    d, up = layer.neuron.d_model, weights.up.shape[0]
+    hidden = up // 2 if isinstance(layer.ffn, GatedFeedForward) else up
+    conv = (d, 2 * d) if isinstance(layer.conv, BasicConv) else (d,)
+    outputs = sum(layer.neuron.widths)
+    return (
+        weights.conv.shape == conv
+        and (len(conv) == 1 or (weights.conv_bias is not None and weights.conv_bias.shape == (d,)))
+        and weights.up.shape[1] == d
+        and weights.down.shape == (d, hidden)
+        and weights.projection.shape == (outputs, d)
+        and layer.neuron.output.weight.shape == (d, layer.neuron.d_state)
+        and all(norm is None or norm.shape == (d,) for norm in weights[:6])
     )
 
 
