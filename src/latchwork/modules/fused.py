@@ -67,13 +67,9 @@ def fused_respond(
 
 
 def _pays(u: Tensor) -> bool:
-    rows = u.shape[0] * u.shape[1]
-    return (
-        rows >= FEWEST
-        and u.shape[2] <= WIDEST
-        and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-    )
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    return u.shape[0] * u.shape[1] >= FEWEST and u.shape[2] <= WIDEST
 
 
 def _rate(dropout: nn.Dropout) -> float:
