@@ -16,8 +16,8 @@ def distinct_pairs(
     """The distinct pairs (token before, token) of tokens (B, T), or None where they are no fewer than half of B T.
 
     carried: whether a state says what was before the first token; then the first step of each row is a row of its own.
-    If the vocabulary is small all pairs are taken, and the shapes do not depend on the tokens, as compilers like it.
-    Else the pairs are sorted and counted, where that costs little: on the CPU, and not while a graph is captured.
+    If the vocabulary is small all pairs are taken, and the shapes do not depend on the tokens. Else the pairs are
+    sorted and counted, where that costs little: on the CPU. None while a graph is captured: sizes are open there.
     table: the layer's `drive` of `all_pairs`, if known: then only the first steps of the rows are left to do.
     """
     if torch.compiler.is_compiling():
@@ -25,7 +25,7 @@ def distinct_pairs(
     B, T = tokens.shape
     V, few = embedding.num_embeddings, B * T // 2
     every = table is not None or few >= V * (V + 1) + B
-    if not every and (B * T < SHORTEST or tokens.device.type != "cpu" or torch.compiler.is_compiling()):
+    if not every and (B * T < SHORTEST or tokens.device.type != "cpu"):
         return None
     tokens = tokens.long()
     before = torch.cat((tokens.new_full((B, 1), V), tokens[:, :-1]), 1)

@@ -11,11 +11,8 @@ from latchwork.ops.matvec import linear
 
 def shift(u: Tensor, first: Tensor | None, reset: Tensor | None) -> Tensor:
     """u (B, T, d) one step later: out[t] = u[t-1], and out[0] = first (B, d), or 0. Where reset (B, T), out is 0."""
-    if u.shape[1] == 1:
-        previous = torch.zeros_like(u) if first is None else first.to(u.dtype).unsqueeze(1)
-    else:
-        start = u.new_zeros(u[:, :1].shape) if first is None else first.to(u.dtype).unsqueeze(1)
-        previous = torch.cat((start, u[:, :-1]), 1)[:, : u.shape[1]]
+    start = torch.zeros_like(u[:, :1]) if first is None else first.to(u.dtype).unsqueeze(1)
+    previous = start if u.shape[1] == 1 else torch.cat((start, u), 1)[:, :-1]
     return previous if reset is None else previous.masked_fill(reset.unsqueeze(-1), 0)
 
 

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 
 class State(NamedTuple):
@@ -86,3 +87,9 @@ class State(NamedTuple):
         if set(tensors) != {"conv", "x"}:
             raise ValueError(f"{path} is not a saved state: it must hold conv and x, and holds {sorted(tensors)}")
         return State(**tensors)
+
+
+# A tuple with names is a pytree already; a saved torch.export program finds the class by a name, and torch.load
+# without pickle's powers (weights_only) takes no class that it has not been told of.
+pytree._register_namedtuple(State, serialized_type_name="latchwork.modules.state.State")
+torch.serialization.add_safe_globals([State])

@@ -140,7 +140,7 @@ def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, stat
     _check_alike(r, {"s": s, **starts})
     whole, row = s.shape[:1] + s.shape[2:], s.shape[2:]
     for name, value in starts.items():
-        if value.shape not in (whole, row):
+        if value.shape != (row if value.dim() == len(row) else whole):
             raise ValueError(f"{name} must be {tuple(whole)} or {tuple(row)}; got {tuple(value.shape)}")
     if reset is not None:
         if reset.dtype != torch.bool:
