@@ -1,0 +1,146 @@
+"""Sequences(n): which of two sequences of n events have been seen, and not reset since their first event?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import count
+from typing import Literal
+
+import numpy
+
+from latchwork.tasks.automaton import run
+from latchwork.tasks.latching import EVALUATION_LENGTH
+from latchwork.tasks.task import BLOCK, Array, Random, Split, Task
+
+KINDS = 2  # sequences to match
+TOKENS = 2  # that stand for one event
+OTHERS = 10  # irrelevant tokens
+PROBABILITIES = {"train": (0.5, 0.02), "validation": (0.3, 0.002), "evaluation": (1e-5, 1e-6)}  # of a set, of a reset
+ROUNDS = 16  # of being matched and reset, about, in one long sequence of the balanced variant
+
+Variant = Literal["defined", "published", "balanced"]
+
+
+class Sequences(Task):
+    """The answer at every step is the set of the sequences that are matched, as one of 4 tokens.
+
+    Tokens: set(k, l, m), event l of sequence k, is (k n + l) 2 + m; then reset(k, m); 10 irrelevant ones; 4 answers.
+
+    variant:
+    "defined": the paper's text.
+    "published": what its figures were measured on. No reset is ever drawn, and two events match, whatever n is.
+    "balanced": the paper's text, with probabilities for which no answer is right more than half of the time.
+    """
+
+    splits = {
+        "train": Split(sequences=20_000, shortest=256, longest=512),
+        "validation": Split(sequences=1_000, shortest=1024, longest=2048),
+        "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
+    }
+
+    def __init__(self, n: int, variant: Variant = "defined") -> None:
+        if n < 1 or (variant == "published" and n < 2):
+            raise ValueError(f"n must be at least 1, and 2 as published; got {n}")
+        if variant not in ("defined", "published", "balanced"):
+            raise ValueError(f"variant must be 'defined', 'published' or 'balanced'; got {variant!r}")
+        self.name, self.n, self.variant = f"sequences({n}, {variant})", n, variant
+        self.events = 2 if variant == "published" else n
+        self.resets = KINDS * n * TOKENS  # the first reset token; then the irrelevant ones, then the answers
+        self.others = self.resets + KINDS * TOKENS
+        self.answers = self.others + OTHERS
+        self.vocabulary = self.answers + 2**KINDS
+
+    def probabilities(self, split: str) -> tuple[float, float]:
+        """Of a set and of a reset token at each step."""
+        if self.variant == "balanced":
+            return balanced(self.n, split)
+        p_set, p_reset = PROBABILITIES[split]
+        return (p_set, 0.0) if self.variant == "published" else (p_set, p_reset)
+
+    def blocks(self, split: str, lengths: Array, random: Random) -> Iterator[tuple[Array, Array]]:
+        """Independent draws, and an automaton that counts how far each sequence has got."""
+        p_set, p_reset = self.probabilities(split)
+        successor, answer = self.automaton()
+        state = numpy.zeros(len(lengths), numpy.int64)
+        shape = (len(lengths), BLOCK)
+        for block in count():
+            generator = random("tokens", block)
+            u = generator.random(shape)
+            tokens = generator.integers(self.others, self.answers, shape, numpy.uint8)
+            sets = numpy.flatnonzero(u < p_set)
+            tokens.ravel()[sets] = generator.integers(0, self.resets, len(sets), numpy.uint8)
+            resets = numpy.flatnonzero((u >= p_set) & (u < p_set + p_reset))
+            tokens.ravel()[resets] = generator.integers(self.resets, self.others, len(resets), numpy.uint8)
+            answers, state = run(successor, answer, state, tokens)
+            yield tokens, answers
+
+    def automaton(self) -> tuple[Array, Array]:
+        """The successor of each state at each token, and each state's answer. A state counts the events seen."""
+        steps = self.events + 1
+        progress = numpy.arange(steps**KINDS)
+        successor = numpy.tile(progress[:, None], (1, self.vocabulary))
+        answer = numpy.full(steps**KINDS, self.answers, numpy.uint8)
+        for kind in range(KINDS):
+            unit = steps**kind
+            seen = progress // unit % steps
+            for event in range(self.events):
+                first = (kind * self.n + event) * TOKENS
+                successor[seen == event, first : first + TOKENS] += unit
+            first = self.resets + kind * TOKENS
+            successor[:, first : first + TOKENS] -= (seen * unit)[:, None]
+            answer += (seen == self.events).astype(numpy.uint8) << kind
+        return successor, answer
+
+    def oracle(self, tokens: Sequence[int]) -> list[int]:
+        """By the definition: events t_1 < ... < t_n <= t, and no reset in t_1 < t' <= t."""
+        answers = []
+        for t in range(len(tokens)):
+            matched = 0
+            for kind in range(KINDS):
+                resets = [i for i in range(t + 1) if (tokens[i] - self.resets) // TOKENS == kind]
+                after = resets[-1] if resets and resets[-1] >= 0 else -1
+                for event in range(self.events):  # the earliest event after the one before it: no choice does better
+                    wanted = kind * self.n + event
+                    found = [i for i in range(after + 1, t + 1) if tokens[i] // TOKENS == wanted]
+                    after = found[0] if found else t + 1
+                matched += (after <= t) * 2**kind
+            answers.append(self.answers + matched)
+        return answers
+
+
+@cache
+def balanced(n: int, split: str) -> tuple[float, float]:
+    """Probabilities of a set and a reset for which a sequence is matched half of the time, on average over the split.
+
+    Two sequences are then matched in each of the four ways about a quarter of the time. A set is as likely as in the
+    paper where the sequences are short; over 2^20 steps so likely that there are about 16 rounds.
+    """
+    sizes = Sequences.splits[split]
+    mean = (sizes.shortest + sizes.longest) // 2
+    least = PROBABILITIES[split][0] if split != "evaluation" else ROUNDS * KINDS * n * n / mean
+    for p_set in (least, 0.6, 0.7, 0.8, 0.9, 0.95):
+        if p_set >= least and _matched(n, p_set, 0.0, mean) >= 0.5:
+            low, high = 0.0, 1 - p_set
+            for _ in range(40):
+                p_reset = (low + high) / 2
+                low, high = (p_reset, high) if _matched(n, p_set, p_reset, mean) > 0.5 else (low, p_reset)
+            return p_set, high
+    raise ValueError(
+        f"variant 'balanced' is not possible for n = {n}: {n} events are seldom seen in {mean} steps of {split!r}"
+    )
+
+
+def _matched(n: int, p_set: float, p_reset: float, length: int) -> float:
+    """The share of `length` steps at which one sequence is matched, on average: the chain of its progress, exactly."""
+    forward, back = p_set / (KINDS * n), p_reset / KINDS
+    chain = numpy.zeros((n + 1, n + 1))
+    for seen in range(n + 1):
+        chain[seen, 0] += back
+        onward = forward if seen < n else 0.0
+        chain[seen, min(seen + 1, n)] += onward
+        chain[seen, seen] += 1 - back - onward
+    # [chain, 1; 0, 1]^length holds the sum of the chain's powers
+    wide = numpy.block([[chain, numpy.eye(n + 1)], [numpy.zeros((n + 1, n + 1)), numpy.eye(n + 1)]])
+    powers = numpy.linalg.matrix_power(wide, length)[: n + 1, n + 1 :]  # sum over t = 0 .. length - 1
+    return float((powers @ chain)[0, n] / length)
