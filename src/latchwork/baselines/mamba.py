@@ -1,0 +1,80 @@
+"""Mamba: the weights of transformers' MambaForCausalLM, run so that a state goes in and out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.packages import load
+from latchwork.baselines.selective_scan import selective_scan
+
+
+class MambaState(NamedTuple):
+    """Of one layer: conv (B, 3, 2 width), the last inputs of the convolution; x (B, 16, 2 width)."""
+
+    conv: Tensor
+    x: Tensor
+
+
+class Mamba(Baseline):
+    """Mamba with a state of 16 for each channel, a convolution of 4 and an expansion of 2; the head is the embedding.
+
+    `network` is transformers' own model and gives the same logits; ours is the faster on a CPU, takes a state with
+    chunks of any length, and has a backward pass linear in T. The weights start as in the package mamba_ssm.
+    """
+
+    def __init__(self, vocabulary: int, n_layers: int = 2, *, width: int) -> None:
+        super().__init__(vocabulary, n_layers)
+        transformers = load("transformers")
+        config = transformers.MambaConfig(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=n_layers,
+            state_size=16,
+            conv_kernel=4,
+            expand=2,
+            tie_word_embeddings=True,
+            initializer_range=0.02,
+            rescale_prenorm_residual=True,
+            use_cache=False,
+        )
+        self.network: Any = transformers.MambaForCausalLM(config)
+        for block in self.network.backbone.layers:
+            for part in (block.mixer.in_proj, block.mixer.x_proj, block.mixer.conv1d):
+                part.reset_parameters()  # torch's own start, as mamba_ssm leaves it
+
+    def initial_state(self, batch_size: int) -> tuple[MambaState, ...]:
+        """Zeros."""
+        mixers = [block.mixer for block in self.network.backbone.layers]
+        return tuple(
+            MambaState(
+                mixer.D.new_zeros(batch_size, mixer.conv_kernel_size - 1, mixer.intermediate_size),
+                mixer.D.new_zeros(batch_size, mixer.ssm_state_size, mixer.intermediate_size),
+            )
+            for mixer in mixers
+        )
+
+    def _run(self, tokens: Tensor, state: tuple[MambaState, ...]) -> tuple[Tensor, tuple[MambaState, ...]]:
+        backbone = self.network.backbone
+        u, after = self._embed(backbone.embeddings, tokens), []
+        for block, before in zip(backbone.layers, state, strict=True):
+            y, now = _mix(block.mixer, block.norm(u), before)
+            u = u + y
+            after.append(now)
+        return self.network.lm_head(backbone.norm_f(u)), tuple(after)
+
+
+def _mix(mixer: Any, u: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
+    """What transformers' MambaMixer computes of u (B, T, width), going on from a state."""
+    v, gate = mixer.in_proj(u).chunk(2, -1)
+    v, conv = causal_conv(mixer.conv1d, v, state.conv)
+    v = F.silu(v)
+    dt, write, read = mixer.x_proj(v).split([mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size], -1)
+    dt = F.softplus(mixer.dt_proj(dt))
+    y, x = selective_scan(dt, v, write, read, -mixer.A_log.exp().T, state.x)
+    y = (y + v * mixer.D) * F.silu(gate)
+    return mixer.out_proj(y), MambaState(conv, x)

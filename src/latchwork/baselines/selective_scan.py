@@ -1,0 +1,68 @@
+"""The recurrence of Mamba, in plain torch, with a gradient of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SEGMENT = 16  # steps whose states are held at once in the backward pass
+
+
+def selective_scan(
+    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, x0: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run x_t = exp(dt_t decay) x_{t-1} + write_t dt_t u_t and return y_t = <read_t, x_t> and the last state.
+
+    dt, u: (B, T, D). write, read: (B, T, N), B and C in the paper on Mamba. decay: (N, D), A there. x0: (B, N, D).
+    Returns y (B, T, D) and x (B, N, D). Loops over time; for the gradient one state in SEGMENT is kept and the others
+    are computed anew, which is less than T states in memory and no slower than to write and read them.
+    """
+    y, x = _SelectiveScan.apply(dt, dt * u, write, read, decay, x0)  # type: ignore[no-untyped-call]
+    return y, x
+
+
+class _SelectiveScan(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, dt: Tensor, v: Tensor, write: Tensor, read: Tensor, decay: Tensor, x0: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        y = torch.empty_like(v)
+        x, factor, kept = x0.clone(), torch.empty_like(x0), []
+        for t in range(v.shape[1]):
+            if t % SEGMENT == 0:
+                kept.append(x.clone())
+            torch.mul(dt[:, t, None], decay, out=factor)
+            x.mul_(factor.exp_()).addcmul_(write[:, t, :, None], v[:, t, None])
+            y[:, t] = (read[:, t, None] @ x)[:, 0]
+        ctx.save_for_backward(dt, v, write, read, decay, *kept)
+        return y, x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor, grad_x: Tensor) -> tuple[Tensor, ...]:
+        dt, v, write, read, decay, *kept = ctx.saved_tensors
+        grad_dt, grad_v = torch.empty_like(dt), torch.empty_like(v)
+        grad_write, grad_read = torch.empty_like(write), torch.empty_like(read)
+        grad = grad_x.clone()  # of the state after the step that is looked at
+        grad_decay, product = torch.zeros_like(grad), torch.empty_like(grad)
+        factors = grad.new_empty(SEGMENT, *grad.shape)
+        states = grad.new_empty(SEGMENT + 1, *grad.shape)
+        for start in reversed(range(0, v.shape[1], SEGMENT)):
+            steps = range(start, min(start + SEGMENT, v.shape[1]))
+            states[0] = kept[start // SEGMENT]
+            for t, factor, before, after in zip(steps, factors, states, states[1:]):  # noqa: B905 - the last is short
+                torch.mul(dt[:, t, None], decay, out=factor)
+                torch.mul(factor.exp_(), before, out=after).addcmul_(write[:, t, :, None], v[:, t, None])
+            for t in reversed(steps):
+                factor, before, after = factors[t - start], states[t - start], states[t - start + 1]
+                grad_read[:, t] = torch.mul(after, grad_y[:, t, None], out=product).sum(-1)
+                grad.addcmul_(read[:, t, :, None], grad_y[:, t, None])
+                grad_write[:, t] = torch.mul(grad, v[:, t, None], out=product).sum(-1)
+                grad_v[:, t] = (write[:, t, None] @ grad)[:, 0]
+                torch.mul(grad.mul_(factor), before, out=product)  # gradient of dt_t decay
+                grad_decay.addcmul_(product, dt[:, t, None])
+                grad_dt[:, t] = product.mul_(decay).sum(1)
+        return grad_dt, grad_v, grad_write, grad_read, grad_decay.sum(0), grad

@@ -1,0 +1,61 @@
+"""sLSTM: the weights of the package xlstm, run so that a state goes in and out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.packages import load
+from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_scan
+from latchwork.baselines.xlstm_stack import XLSTMStack
+
+
+class SLSTMState(NamedTuple):
+    """Of one layer: conv (B, 3, width), the last inputs of the convolution; and the cell."""
+
+    conv: Tensor
+    cell: SLSTMCellState
+
+
+class SLSTM(XLSTMStack):
+    """xLSTM of sLSTM blocks only: 4 heads, a convolution of 4, a gated feed-forward network of 1.3 with GELU.
+
+    The package's own loop ("vanilla") gives the same logits; its backward pass is quadratic in T, ours is linear.
+    """
+
+    def __init__(self, vocabulary: int, n_layers: int = 2, *, width: int, dropout: float = 0.1) -> None:
+        xlstm = load("xlstm")
+        layer = xlstm.sLSTMLayerConfig(backend="vanilla", num_heads=4, conv1d_kernel_size=4, dtype="float32")
+        feedforward = xlstm.FeedForwardConfig(proj_factor=1.3, act_fn="gelu")
+        block = xlstm.sLSTMBlockConfig(slstm=layer, feedforward=feedforward)
+        super().__init__(vocabulary, n_layers, width, dropout, slstm_block=block)
+
+    def initial_state(self, batch_size: int) -> tuple[SLSTMState, ...]:
+        """Zeros."""
+        states = []
+        for block in self.network.xlstm_block_stack.blocks:
+            layer = block.xlstm
+            heads, width = layer.config.num_heads, layer.config.embedding_dim
+            weight = layer.conv1d.conv.weight
+            cell = [weight.new_zeros(heads, batch_size, width // heads) for _ in range(4)]
+            states.append(SLSTMState(weight.new_zeros(batch_size, layer.conv1d.pad, width), SLSTMCellState(*cell)))
+        return tuple(states)
+
+    @staticmethod
+    def _mix(layer: Any, u: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
+        B, T, _ = u.shape
+        heads, d = layer.config.num_heads, layer.slstm_cell.head_dim
+        v, conv = causal_conv(layer.conv1d.conv, u, state.conv)
+        v = F.silu(v)
+        # As the package has it: its fgate drives i and its igate drives f.
+        gates = [layer.fgate(v), layer.igate(v), layer.zgate(u), layer.ogate(u)]
+        bias = layer.slstm_cell._bias_.view(4, heads, d).transpose(0, 1)
+        drive = torch.stack([each.view(B, T, heads, d) for each in gates], 3) + bias  # (B, T, H, 4, d)
+        drive = drive.permute(1, 2, 0, 3, 4).reshape(T, heads, B, 4 * d)
+        y, cell = slstm_scan(drive, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
+        y = layer.group_norm(layer.dropout(y.permute(2, 1, 0, 3)))  # (B, H, T, d)
+        return y.transpose(1, 2).reshape(B, T, -1), SLSTMState(conv, cell)

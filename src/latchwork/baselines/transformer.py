@@ -1,0 +1,122 @@
+"""A causal Transformer with rotary positions and a cache of keys and values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.baselines.baseline import Baseline
+from latchwork.modules.init import small_init_init_
+
+
+class Cache(NamedTuple):
+    """Of one layer: keys, already turned, and values, (B, heads, P, width / heads), and how many steps there were."""
+
+    keys: Tensor
+    values: Tensor
+    steps: Tensor
+
+
+class Transformer(Baseline):
+    """Norm, attention, norm, a feed-forward network four times as wide; the head is the embedding.
+
+    The positions are angles, so that any length runs. The cache grows with every step, and so do memory and time: at
+    T steps, 2 n_layers width T numbers for each row. With `window` a step sees itself and the window - 1 steps
+    before, in each layer, and the cache stays that small.
+    """
+
+    def __init__(
+        self, vocabulary: int, n_layers: int = 2, *, width: int, heads: int = 4, window: int | None = None
+    ) -> None:
+        super().__init__(vocabulary, n_layers)
+        if width % (2 * heads):
+            raise ValueError(f"width must be a multiple of 2 heads = {2 * heads}; got {width}")
+        if window is not None and window < 1:
+            raise ValueError(f"window must be at least 1, or None; got {window}")
+        self.embedding = nn.Embedding(vocabulary, width)
+        small_init_init_(self.embedding.weight, width)
+        self.layers = nn.ModuleList(Block(width, heads, window) for _ in range(n_layers))
+        self.norm = nn.LayerNorm(width)
+
+    def initial_state(self, batch_size: int) -> tuple[Cache, ...]:
+        """Caches of no steps."""
+        return tuple(block.initial_cache(batch_size) for block in self._blocks())
+
+    def _blocks(self) -> list[Block]:
+        return list(self.layers)  # type: ignore[arg-type]
+
+    def _run(self, tokens: Tensor, state: tuple[Cache, ...]) -> tuple[Tensor, tuple[Cache, ...]]:
+        u, after = self._embed(self.embedding, tokens), []
+        for block, cache in zip(self._blocks(), state, strict=True):
+            u, cache = block(u, cache)
+            after.append(cache)
+        return F.linear(self.norm(u), self.embedding.weight), tuple(after)
+
+    def _check_state(self, state: Any, batch_size: int) -> None:
+        """As for the others, but for the number of steps that a cache holds."""
+        try:
+            state = tuple(Cache(keys[:, :, :0], values[:, :, :0], steps) for keys, values, steps in state)
+        except (TypeError, ValueError, IndexError):
+            raise ValueError("state must be as this model returns it: for each layer keys, values, steps") from None
+        super()._check_state(state, batch_size)
+
+
+class Block(nn.Module):
+    """One layer."""
+
+    def __init__(self, width: int, heads: int, window: int | None) -> None:
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.attention_norm, self.feedforward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def initial_cache(self, batch_size: int) -> Cache:
+        """No steps."""
+        weight = self.out.weight
+        empty = weight.new_zeros(batch_size, self.heads, 0, weight.shape[0] // self.heads)
+        return Cache(empty, empty, torch.zeros((), dtype=torch.int64, device=weight.device))
+
+    def forward(self, u: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """u: (B, T, width)."""
+        y, cache = self._attend(self.attention_norm(u), cache)
+        u = u + y
+        return u + self.down(F.gelu(self.up(self.feedforward_norm(u)))), cache
+
+    def _attend(self, u: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        B, T, width = u.shape
+        q, k, v = self.qkv(u).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k = turn(q, cache.steps), turn(k, cache.steps)
+        before = cache.keys.shape[2]
+        if before:
+            k, v = torch.cat([cache.keys, k], 2), torch.cat([cache.values, v], 2)
+        if before or self.window is not None:
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(T, before, u.device))
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.window is not None:
+            first = max(k.shape[2] - self.window + 1, 0)
+            k, v = k[:, :, first:].clone(), v[:, :, first:].clone()  # a view would keep all of it
+        return self.out(y.transpose(1, 2).reshape(B, T, width)), Cache(k, v, cache.steps + T)
+
+    def _mask(self, T: int, before: int, device: torch.device) -> Tensor:
+        """(T, before + T): whether a step sees another."""
+        now = torch.arange(before, before + T, device=device)[:, None]
+        then = torch.arange(before + T, device=device)
+        return then <= now if self.window is None else (then <= now) & (then > now - self.window)
+
+
+def turn(q: Tensor, steps: Tensor) -> Tensor:
+    """Rotary positions: of q (B, heads, T, d), turn each pair (i, i + d / 2) by (steps + t) / 10000^(2 i / d).
+
+    The angles are float64, so that they are as good after a million steps as at the start.
+    """
+    T, half = q.shape[2], q.shape[3] // 2
+    t = (steps + torch.arange(T, device=q.device)).double()
+    angle = t[:, None] * 10000 ** (-torch.arange(half, device=q.device, dtype=torch.float64) / half)
+    cos, sin = angle.cos().to(q.dtype), angle.sin().to(q.dtype)
+    a, b = q[..., :half], q[..., half:]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)

@@ -1,0 +1,48 @@
+"""What sLSTM and mLSTM share: the package xlstm's language model of blocks of one kind."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import Tensor
+
+from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.packages import load
+
+
+class XLSTMStack(Baseline):
+    """xLSTMLMModel of the package, its weights run so that a state goes in and out.
+
+    dropout: of the output of each sLSTM or mLSTM layer while training, the package's setting for the whole stack.
+    """
+
+    def __init__(self, vocabulary: int, n_layers: int, width: int, dropout: float, **blocks: Any) -> None:
+        super().__init__(vocabulary, n_layers)
+        xlstm = load("xlstm")
+        config = xlstm.xLSTMLMModelConfig(
+            vocab_size=vocabulary,
+            num_blocks=n_layers,
+            embedding_dim=width,
+            dropout=dropout,
+            context_length=1,  # sizes a mask only, and we have our own
+            **blocks,
+        )
+        self.network: Any = xlstm.xLSTMLMModel(config)
+        self.network.reset_parameters()
+
+    def _run(self, tokens: Tensor, state: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+        stack = self.network.xlstm_block_stack
+        u, after = self._embed(self.network.token_embedding, tokens), []
+        for block, before in zip(stack.blocks, state, strict=True):
+            y, now = self._mix(block.xlstm, block.xlstm_norm(u), before)
+            u = u + y
+            if block.ffn is not None:
+                u = u + block.ffn(block.ffn_norm(u))
+            after.append(now)
+        return self.network.lm_head(stack.post_blocks_norm(u)), tuple(after)
+
+    @staticmethod
+    @abstractmethod
+    def _mix(layer: Any, u: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """What the package's layer computes of u (B, T, width), going on from a state."""
