@@ -36,9 +36,10 @@ class InductionHeads(Task):
         early = random("recall", 0).integers(0, numpy.minimum(LATEST[split], lengths - 3), endpoint=True)
         recalled = random("recalled", 0).integers(self.n, size=len(lengths))
         kind = numpy.uint8 if self.vocabulary <= 256 else numpy.int64
+        answer_kind = numpy.int16 if self.vocabulary < 1 << 15 else numpy.int64
         for block in count():
             tokens = random("tokens", block).integers(self.n, size=(len(lengths), BLOCK), dtype=kind)
-            answers = numpy.full((len(lengths), BLOCK), IGNORE, numpy.int64)
+            answers = numpy.full((len(lengths), BLOCK), IGNORE, answer_kind)
             for steps, values in ((early, self.recall), (early + 1, recalled), (lengths - 1, self.recall)):
                 here = (steps >= block * BLOCK) & (steps < (block + 1) * BLOCK)
                 tokens[rows[here], steps[here] - block * BLOCK] = numpy.broadcast_to(values, steps.shape)[here]

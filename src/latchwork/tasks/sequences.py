@@ -67,10 +67,10 @@ class Sequences(Task):
         for block in count():
             generator = random("tokens", block)
             u = generator.random(shape)
-            tokens = generator.integers(self.others, self.answers, shape, numpy.uint8)
             sets = numpy.flatnonzero(u < p_set)
+            resets = numpy.flatnonzero((u >= p_set) & (u < p_set + p_reset)) if p_reset else sets[:0]
+            tokens = generator.integers(self.others, self.answers, shape, numpy.uint8)
             tokens.ravel()[sets] = generator.integers(0, self.resets, len(sets), numpy.uint8)
-            resets = numpy.flatnonzero((u >= p_set) & (u < p_set + p_reset))
             tokens.ravel()[resets] = generator.integers(self.resets, self.others, len(resets), numpy.uint8)
             answers, state = run(successor, answer, state, tokens)
             yield tokens, answers

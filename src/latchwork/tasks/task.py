@@ -107,7 +107,8 @@ class Task(ABC):
             if first + BLOCK > shortest:
                 beyond = numpy.arange(first, first + tokens.shape[1]) >= lengths[:, None]
                 tokens = numpy.where(beyond, tokens.dtype.type(self.pad), tokens)
-                targets = numpy.where(beyond, IGNORE, targets.astype(numpy.int64))
+                kind = numpy.int16 if self.vocabulary < 1 << 15 else numpy.int64
+                targets = numpy.where(beyond, kind(IGNORE), targets.astype(kind))
             yield first, tokens, targets
 
     def _lengths(self, split: str, seed: int, rows: int | None, length: int | None) -> Array:

@@ -1,0 +1,79 @@
+"""Accuracy over sequences of a million steps, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from latchwork.tasks.task import IGNORE, Task
+
+BUCKETS = 64  # of the position, evenly spaced in its logarithm
+
+
+def evaluate(
+    model: nn.Module,
+    task: Task,
+    *,
+    seed: int,
+    sequences: int,
+    length: int,
+    split: str = "evaluation",
+    rows: int = 64,
+    chunk: int = 4096,
+    watch: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Run the model over `sequences` sequences of `length` steps, `rows` at once, and count.
+
+    Returns plain values, as JSON takes them:
+    average: the share of right answers. minimum: the accuracy at the worst step. change: the accuracy at the steps
+    where the answer differs from the one before it, or None if there are none. constant: the accuracy of the best
+    answer that never changes, on this very data. positions: for each bucket its first step, the step after its last,
+    the number of answers asked for and of right ones. watch: called with the steps done and those to do.
+    """
+    correct, asked = numpy.zeros(length, numpy.int64), numpy.zeros(length, numpy.int64)
+    answers = torch.zeros(task.vocabulary, dtype=torch.int64)
+    changed = right = 0
+    training, device = model.training, next(model.parameters()).device
+    model.eval()
+    with torch.no_grad():
+        for first_row in range(0, sequences, rows):
+            count = min(rows, sequences - first_row)
+            state, step, before = None, 0, None
+            for tokens, targets in task.stream(split, seed * 10_007 + first_row, count, length, chunk):
+                logits, state = model(tokens.to(device), state)
+                kept = targets != IGNORE
+                hit = (logits.argmax(-1).cpu() == targets) & kept
+                previous = torch.cat((targets[:, :1] if before is None else before, targets[:, :-1]), 1)
+                change = kept & (previous != targets) & (previous != IGNORE)
+                changed, right = changed + int(change.sum()), right + int((hit & change).sum())
+                steps = slice(step, step + tokens.shape[1])
+                correct[steps] += hit.sum(0).numpy()
+                asked[steps] += kept.sum(0).numpy()
+                answers += torch.bincount(targets[kept], minlength=task.vocabulary)
+                step, before = steps.stop, targets[:, -1:]
+                if watch is not None:
+                    watch(first_row * length + step * count, sequences * length)
+    model.train(training)
+    total = int(asked.sum())
+    used = asked > 0
+    edges = numpy.unique(numpy.geomspace(1, length, BUCKETS + 1).round().astype(int))
+    edges[0] = 0
+    return {
+        "seed": seed,
+        "sequences": sequences,
+        "length": length,
+        "average": float(correct.sum() / max(1, total)),
+        "minimum": float((correct[used] / asked[used]).min()) if total else 0.0,
+        "change": right / changed if changed else None,
+        "changes": changed,
+        "constant": float(answers.max() / max(1, total)),
+        "positions": [
+            [int(low), int(high), int(asked[low:high].sum()), int(correct[low:high].sum())]
+            for low, high in zip(edges[:-1], edges[1:], strict=True)
+            if asked[low:high].any()
+        ],
+    }

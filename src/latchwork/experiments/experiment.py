@@ -1,0 +1,75 @@
+"""An experiment is data: which model learns which task by which trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from torch import nn
+
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.training.trainer import TRAINERS
+
+MINMAX = {"minmax-s": {"d_state": 40}, "minmax-m": {"d_state": 90}}  # 90 wide, the paper's for its synthetic tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One row of a table.
+
+    task: as `make_task` takes it. model: "minmax-s", "minmax-m", or the name of a baseline. trainer: a key of TRAINERS.
+    changes: to the fields of MinMax's configuration, in an ablation. table: where the paper has it.
+    published: the paper's evaluation accuracy for this row, in per cent, and its margin; (100, 0) where it prints a
+    check mark, None where it has no such row. converged: seeds that reached perfect validation accuracy there, of how
+    many.
+    """
+
+    name: str
+    table: str
+    task: str
+    model: str
+    trainer: str
+    n_layers: int = 2
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    published: tuple[float, float] | None = None
+    converged: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without building anything."""
+        if self.trainer not in TRAINERS:
+            raise ValueError(f"trainer must be one of {', '.join(TRAINERS)}; got {self.trainer!r}")
+        if self.changes and self.model not in MINMAX:
+            raise ValueError(f"changes are for {', '.join(MINMAX)}; got them for {self.model!r}")
+
+    def make_model(self, vocabulary: int) -> nn.Module:
+        """The model, with fresh weights from torch's generator."""
+        if self.model in MINMAX:
+            changes = {**MINMAX[self.model], "n_layers": self.n_layers, **self.changes}
+            return MinMaxRNC_LM(vocabulary, MinMaxRNCLMConfig.small(**changes))
+        from latchwork.baselines import make_baseline
+
+        return make_baseline(self.model, vocabulary, self.n_layers)
+
+
+def by_name(experiments: Iterable[Experiment]) -> dict[str, Experiment]:
+    """Experiments by their names; a name used twice is an error."""
+    named: dict[str, Experiment] = {}
+    for experiment in experiments:
+        if experiment.name in named:
+            raise ValueError(f"two experiments are called {experiment.name!r}")
+        named[experiment.name] = experiment
+    return named
+
+
+def find(names: Mapping[str, Experiment], wanted: str) -> list[Experiment]:
+    """The experiment of that name, or all whose name begins with it and a slash; else an error with the nearest."""
+    if wanted in names:
+        return [names[wanted]]
+    if found := [each for name, each in names.items() if name.startswith(wanted.rstrip("/") + "/")]:
+        return found
+    groups = {"/".join(name.split("/")[:depth]) for name in names for depth in (1, 2)}
+    near = get_close_matches(wanted, sorted({*names, *groups}), n=3, cutoff=0.4)
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    raise ValueError(f"no experiment {wanted!r}{hint} `latchwork list` prints all")

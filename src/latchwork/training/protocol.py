@@ -1,0 +1,85 @@
+"""How long to train, when to stop, how many seeds. The paper's values are the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingProtocol:
+    """One training, and how often it is repeated.
+
+    sequences, validation_sequences: of the task's splits; None is all of them.
+    window, min_delta, patience: early stopping looks at the mean validation loss of the last `window` epochs; it stops
+    after `patience` epochs without a mean lower than the lowest by more than min_delta.
+    perfect: stop after so many epochs in a row in which every validation answer is right; None never.
+    seeds: repeat for at least min_seeds and at most max_seeds, until with this confidence the next would not be better
+    by more than `margin` in validation accuracy. hours: the limit for all seeds and batch sizes together.
+    """
+
+    sequences: int | None = None
+    validation_sequences: int | None = None
+    epochs: int = 30
+    window: int = 3
+    min_delta: float = 1e-5
+    patience: int = 5
+    perfect: int | None = None
+    min_seeds: int = 3
+    max_seeds: int = 10
+    confidence: float = 0.99
+    margin: float = 0.001
+    hours: float = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationProtocol:
+    """Long sequences, new ones until the interval is narrow.
+
+    length: steps of each sequence; None is the task's. sequences: in each data set; None is the split's. One data set
+    follows another, each with a seed of its own, until the bootstrap interval of the mean has the margin that
+    `evaluation.statistics.wanted_margin` asks for, at least min_seeds and at most max_seeds of them.
+    rows: sequences run at once. chunk: steps run at once. hours: the limit for one model.
+    """
+
+    length: int | None = None
+    sequences: int | None = None
+    min_seeds: int = 3
+    max_seeds: int = 10
+    confidence: float = 0.99
+    resamples: int = 10_000
+    rows: int = 64
+    chunk: int = 4096
+    hours: float = 20.0
+
+
+ScaleName = Literal["smoke", "laptop", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A budget. It changes how much is computed, never what is learnt or how it is judged."""
+
+    name: ScaleName
+    training: TrainingProtocol
+    evaluation: EvaluationProtocol
+
+
+SCALES: dict[str, Scale] = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            name="smoke",
+            training=TrainingProtocol(
+                sequences=256, validation_sequences=32, epochs=2, perfect=1, min_seeds=1, max_seeds=1, hours=0.05
+            ),
+            evaluation=EvaluationProtocol(length=4096, sequences=4, min_seeds=2, max_seeds=2, rows=4, chunk=1024),
+        ),
+        Scale(
+            name="laptop",
+            training=TrainingProtocol(perfect=2, min_seeds=1, max_seeds=3),
+            evaluation=EvaluationProtocol(sequences=8, min_seeds=2, max_seeds=4, rows=8, chunk=8192, hours=1.0),
+        ),
+        Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol()),
+    )
+}
