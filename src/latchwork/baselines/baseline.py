@@ -71,10 +71,10 @@ class Baseline(nn.Module, ABC):
         if given_form != form:
             raise ValueError(f"state must be as this model returns it, {form}; got {given_form}")
         for before, now in zip(expected, given, strict=True):
-            if before.shape != now.shape:
+            if not isinstance(now, Tensor) or before.shape != now.shape:
                 raise ValueError(
                     f"state must be of this model and of B = {batch_size} rows, with a tensor {tuple(before.shape)}; "
-                    f"got {tuple(now.shape)}"
+                    f"got {tuple(now.shape) if isinstance(now, Tensor) else now!r}"
                 )
 
     def _embed(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
