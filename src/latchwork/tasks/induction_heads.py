@@ -11,16 +11,17 @@ from latchwork.tasks.latching import EVALUATION_LENGTH
 from latchwork.tasks.task import BLOCK, IGNORE, Array, Random, Split, Task
 
 LATEST = {"train": 30, "validation": 50, "evaluation": 50}  # the last step at which the first recall may come
+SPLITS = {
+    "train": Split(sequences=20_000, shortest=35, longest=512),
+    "validation": Split(sequences=1_000, shortest=1024, longest=2048),
+    "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
+}
 
 
 class InductionHeads(Task):
     """n tokens to recall, then `recall` = n and `pad` = n + 1. An answer is asked for at the last step alone."""
 
-    splits = {
-        "train": Split(sequences=20_000, shortest=35, longest=512),
-        "validation": Split(sequences=1_000, shortest=1024, longest=2048),
-        "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
-    }
+    splits = SPLITS
 
     def __init__(self, n: int) -> None:
         if n < 1:

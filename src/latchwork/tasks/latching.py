@@ -11,6 +11,11 @@ import numpy
 from latchwork.tasks.task import BLOCK, Array, Random, Split, Task
 
 EVALUATION_LENGTH = 1 << 20  # the paper writes "2^10 (about 1M)"
+SPLITS = {
+    "train": Split(sequences=20_000, shortest=256, longest=512),
+    "validation": Split(sequences=1_000, shortest=1024, longest=2048),
+    "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
+}
 
 
 class Latching(Task):
@@ -20,11 +25,7 @@ class Latching(Task):
     5 n (what its authors' code draws).
     """
 
-    splits = {
-        "train": Split(sequences=20_000, shortest=256, longest=512),
-        "validation": Split(sequences=1_000, shortest=1024, longest=2048),
-        "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
-    }
+    splits = SPLITS
 
     def __init__(self, n: int, distractors: Literal["others", "all"] = "others") -> None:
         if n < 1:

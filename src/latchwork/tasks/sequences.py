@@ -20,6 +20,11 @@ PROBABILITIES = {"train": (0.5, 0.02), "validation": (0.3, 0.002), "evaluation":
 ROUNDS = 16  # of being matched and reset, about, in one long sequence of the balanced variant
 
 Variant = Literal["defined", "published", "balanced"]
+SPLITS = {
+    "train": Split(sequences=20_000, shortest=256, longest=512),
+    "validation": Split(sequences=1_000, shortest=1024, longest=2048),
+    "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
+}
 
 
 class Sequences(Task):
@@ -33,11 +38,7 @@ class Sequences(Task):
     "balanced": the paper's text, with probabilities for which no answer is right more than half of the time.
     """
 
-    splits = {
-        "train": Split(sequences=20_000, shortest=256, longest=512),
-        "validation": Split(sequences=1_000, shortest=1024, longest=2048),
-        "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
-    }
+    splits = SPLITS
 
     def __init__(self, n: int, variant: Variant = "defined") -> None:
         if n < 1 or (variant == "published" and n < 2):
@@ -64,14 +65,15 @@ class Sequences(Task):
         successor, answer = self.automaton()
         state = numpy.zeros(len(lengths), numpy.int64)
         shape = (len(lengths), BLOCK)
+        kind = numpy.uint8 if self.vocabulary <= 256 else numpy.uint16
         for block in count():
             generator = random("tokens", block)
             u = generator.random(shape)
             sets = numpy.flatnonzero(u < p_set)
             resets = numpy.flatnonzero((u >= p_set) & (u < p_set + p_reset)) if p_reset else sets[:0]
-            tokens = generator.integers(self.others, self.answers, shape, numpy.uint8)
-            tokens.ravel()[sets] = generator.integers(0, self.resets, len(sets), numpy.uint8)
-            tokens.ravel()[resets] = generator.integers(self.resets, self.others, len(resets), numpy.uint8)
+            tokens = generator.integers(self.others, self.answers, shape, kind)
+            tokens.ravel()[sets] = generator.integers(0, self.resets, len(sets), kind)
+            tokens.ravel()[resets] = generator.integers(self.resets, self.others, len(resets), kind)
             answers, state = run(successor, answer, state, tokens)
             yield tokens, answers
 
@@ -80,7 +82,7 @@ class Sequences(Task):
         steps = self.events + 1
         progress = numpy.arange(steps**KINDS)
         successor = numpy.tile(progress[:, None], (1, self.vocabulary))
-        answer = numpy.full(steps**KINDS, self.answers, numpy.uint8)
+        answer = numpy.full(steps**KINDS, self.answers, numpy.uint16)
         for kind in range(KINDS):
             unit = steps**kind
             seen = progress // unit % steps
@@ -89,24 +91,25 @@ class Sequences(Task):
                 successor[seen == event, first : first + TOKENS] += unit
             first = self.resets + kind * TOKENS
             successor[:, first : first + TOKENS] -= (seen * unit)[:, None]
-            answer += (seen == self.events).astype(numpy.uint8) << kind
+            answer += (seen == self.events).astype(numpy.uint16) << kind
         return successor, answer
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """By the definition: events t_1 < ... < t_n <= t, and no reset in t_1 < t' <= t."""
-        answers = []
-        for t in range(len(tokens)):
-            matched = 0
-            for kind in range(KINDS):
-                resets = [i for i in range(t + 1) if (tokens[i] - self.resets) // TOKENS == kind]
-                after = resets[-1] if resets and resets[-1] >= 0 else -1
-                for event in range(self.events):  # the earliest event after the one before it: no choice does better
-                    wanted = kind * self.n + event
-                    found = [i for i in range(after + 1, t + 1) if tokens[i] // TOKENS == wanted]
-                    after = found[0] if found else t + 1
-                matched += (after <= t) * 2**kind
-            answers.append(self.answers + matched)
-        return answers
+        return [
+            self.answers + sum(2**kind for kind in range(KINDS) if self._is_matched(kind, tokens[: t + 1]))
+            for t in range(len(tokens))
+        ]
+
+    def _is_matched(self, kind: int, tokens: Sequence[int]) -> bool:
+        resets = range(self.resets + kind * TOKENS, self.resets + (kind + 1) * TOKENS)
+        last = max((t for t, token in enumerate(tokens) if token in resets), default=-1)
+        remaining = iter(tokens[last + 1 :])
+        for event in range(self.events):
+            first = (kind * self.n + event) * TOKENS
+            if not any(token in range(first, first + TOKENS) for token in remaining):  # goes on after the one before it
+                return False
+        return True
 
 
 @cache
