@@ -45,7 +45,7 @@ def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> Ac
     loss, correct, asked = 0.0, 0, 0
     rows = len(batch.tokens)
     ends = torch.full((rows,), batch.tokens.shape[1]) if lengths is None else lengths
-    for group in torch.argsort(ends, stable=True).split(ROWS):
+    for group in torch.argsort(ends, stable=True).split(ROWS):  # type: ignore[no-untyped-call]
         state = None
         longest = int(ends[group].max())
         for first in range(0, longest, CHUNK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy
@@ -72,8 +73,8 @@ def evaluate(
         "changes": changed,
         "constant": float(answers.max() / max(1, total)),
         "positions": [
-            [int(low), int(high), int(asked[low:high].sum()), int(correct[low:high].sum())]
-            for low, high in zip(edges[:-1], edges[1:], strict=True)
+            [low, high, int(asked[low:high].sum()), int(correct[low:high].sum())]
+            for low, high in pairwise(edges.tolist())
             if asked[low:high].any()
         ],
     }

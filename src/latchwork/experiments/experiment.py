@@ -32,7 +32,7 @@ class Experiment:
     model: str
     trainer: str
     n_layers: int = 2
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     published: tuple[float, float] | None = None
     converged: tuple[int, int] | None = None
 
@@ -40,6 +40,9 @@ class Experiment:
         """Check what can be checked without building anything."""
         if self.trainer not in TRAINERS:
             raise ValueError(f"trainer must be one of {', '.join(TRAINERS)}; got {self.trainer!r}")
+        for name in ("published", "converged"):  # lists, where they come from JSON
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.changes and self.model not in MINMAX:
             raise ValueError(f"changes are for {', '.join(MINMAX)}; got them for {self.model!r}")
 

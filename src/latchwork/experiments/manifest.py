@@ -44,7 +44,9 @@ def commit() -> str | None:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+        return git("rev-parse", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no", "--", "..") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -24,6 +24,7 @@ from latchwork.training.protocol import EvaluationProtocol, Scale
 from latchwork.training.seeds import seed_everything
 from latchwork.training.trainer import TRAINERS
 
+SEEDS = ("min_seeds", "max_seeds", "confidence", "margin", "hours")
 TRAIN_SAMPLE = 1000  # training sequences on which the best weights are measured once more
 
 
@@ -40,6 +41,7 @@ def run(
     seed: int,
     out: Path,
     threads: int = 1,
+    device: str = "cpu",
     seconds_left: float = float("inf"),
     watch: Watch | None = None,
 ) -> dict[str, Any]:
@@ -48,14 +50,16 @@ def run(
     One thread by default: two runs side by side use two cores better than one run does, and sums come out the same.
     """
     folder = RunFolder(run_folder(out, scale.name, experiment, batch_size, seed))
-    config = {
+    config: dict[str, Any] = {
         "experiment": asdict(experiment),
         "scale": asdict(scale),
         "batch_size": batch_size,
         "seed": seed,
         "threads": threads,
-        "deterministic": True,
+        "device": device,
     }
+    for name in SEEDS:
+        del config["scale"]["training"][name]  # how many more runs there are does not change this one
     if (found := read_json(folder.record)) is not None:
         return found
     torch.set_num_threads(threads)
@@ -63,7 +67,7 @@ def run(
     folder.begin(description)
     task, trainer = make_task(experiment.task), TRAINERS[experiment.trainer]
     seed_everything(seed)
-    model = experiment.make_model(task.vocabulary)
+    model = experiment.make_model(task.vocabulary).to(device)
     weights, training_file = folder.path / "best.safetensors", folder.path / "training.json"
     training = read_json(training_file)
     if training is None:
@@ -92,7 +96,7 @@ def run(
         save_file({name: value.clone() for name, value in model.state_dict().items()}, temporary)
         temporary.replace(weights)
         write_json(training_file, training)
-    model.load_state_dict(load_file(weights))
+    model.load_state_dict(load_file(weights, device))
     evaluation = evaluate_until_sure(model, task, scale.evaluation, folder, watch)
     record = {
         "experiment": experiment.name,

@@ -56,7 +56,9 @@ class RunFolder:
         if found is None:
             write_json(self.manifest, manifest)
         elif found.get("config") != json.loads(json.dumps(manifest["config"])):
-            raise ValueError(f"{self.path} holds another run: its manifest.json has another config. Choose another --out")
+            raise ValueError(
+                f"{self.path} holds another run: its manifest.json has another config. Choose another --out"
+            )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line of metrics, and the same to TensorBoard."""
@@ -73,7 +75,7 @@ class RunFolder:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
                 raise ImportError("TensorBoard is missing: pip install 'latchwork[experiments]'") from error
-            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
         return self._events
 
     def save(self, tensors: Mapping[str, Tensor], place: Mapping[str, Any]) -> None:

@@ -86,12 +86,16 @@ def train(
         best = {name: tensors[f"best.{name}"] for name in best}
         load_optimizer(optimizer, tensors)
         torch.set_rng_state(tensors["random"])
+        if "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"])
 
     def save() -> None:
         if folder is not None:
             tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
             tensors |= {f"best.{name}": value for name, value in best.items()}
             tensors |= optimizer_tensors(optimizer) | {"random": torch.get_rng_state()}
+            if next(model.parameters()).is_cuda:
+                tensors["random.cuda"] = torch.cuda.get_rng_state()
             folder.save({name: value.clone() for name, value in tensors.items()}, asdict(place))
 
     model.train()
@@ -153,9 +157,9 @@ def train(
 
 def why_stop(epochs: list[dict[str, float]], protocol: TrainingProtocol) -> str:
     """The reason to stop after these epochs, or an empty string."""
-    if protocol.perfect and len(epochs) >= protocol.perfect:
-        if all(each["validation_accuracy"] == 1 for each in epochs[-protocol.perfect :]):
-            return "perfect"
+    last = epochs[-protocol.perfect :] if protocol.perfect else []
+    if last and len(last) == protocol.perfect and all(each["validation_accuracy"] == 1 for each in last):
+        return "perfect"
     if len(epochs) >= protocol.epochs:
         return "all epochs"
     losses = [each["validation_loss"] for each in epochs]
@@ -181,12 +185,12 @@ def _step(
     asked = int((targets != IGNORE).sum())
     optimizer.zero_grad()
     total = 0.0
-    for group in torch.argsort(ends[rows], stable=True).split(TOGETHER):
+    for group in torch.argsort(ends[rows], stable=True).split(TOGETHER):  # type: ignore[no-untyped-call]
         longest = int(ends[rows[group]].max())
         tokens, answers = data.tokens[rows[group], :longest].to(device), targets[group, :longest].to(device)
         share = int((answers != IGNORE).sum()) / max(1, asked)
         loss = mean_loss(model, tokens, answers) * share
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach().double())
     for group_of_parameters in optimizer.param_groups:
         group_of_parameters["lr"] = rate
@@ -214,7 +218,9 @@ def _ends(batch: Batch) -> Tensor:
 
 
 def _load(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
-    model.load_state_dict({name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)})
+    model.load_state_dict(
+        {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+    )
 
 
 def _progress(place: Place, protocol: TrainingProtocol, batches: int, loss: float) -> Progress:

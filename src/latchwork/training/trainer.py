@@ -31,10 +31,8 @@ class Trainer:
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Adam, with its decay added to the gradient, or AdamW, with its decay apart."""
-        make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.optimizer]
-        return make(
-            parameters, lr=self.learning_rate, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay
-        )
+        make = torch.optim.AdamW if self.optimizer == "adamw" else torch.optim.Adam
+        return make(parameters, lr=self.learning_rate, betas=self.betas, eps=self.eps, weight_decay=self.weight_decay)
 
     def rate(self, step: int, steps_per_epoch: int, epochs: int) -> float:
         """The learning rate of a step, counted from 0 over all epochs. It has no memory, so nothing is to be saved."""

@@ -1,0 +1,109 @@
+"""`latchwork run`: train and evaluate, or go on where it was cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from latchwork.experiments import EXPERIMENTS
+from latchwork.experiments.display import Display
+from latchwork.experiments.experiment import find
+from latchwork.experiments.pool import Pool, Processes, Ray
+from latchwork.experiments.sweep import Run, sweep
+from latchwork.training.protocol import SCALES, Scale
+
+
+def run(
+    names: Annotated[list[str], typer.Argument(help="as `latchwork list` prints them; a part before a / means all")],
+    scale: Annotated[
+        str, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
+    ] = "laptop",
+    seeds: Annotated[int | None, typer.Option(min=1, help="exactly so many; default: as the scale says")] = None,
+    out: Annotated[Path, typer.Option(help="the folder that holds all runs")] = Path("runs"),
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="of each run; part of what makes two runs identical")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    ray: Annotated[
+        str | None,
+        typer.Option(help="run on a Ray cluster: its address, or 'local' for one on this machine", metavar="ADDRESS"),
+    ] = None,
+    gpus: Annotated[float, typer.Option(min=0, help="of each run on Ray")] = 0.0,
+) -> None:
+    """Run experiments. The same command goes on after an interruption, and does not repeat what is finished."""
+    experiments = [each for name in names for each in _find(name)]
+    if scale not in SCALES:
+        raise typer.BadParameter(f"must be one of {', '.join(SCALES)}; got {scale!r}", param_hint="--scale")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise typer.BadParameter(f"{device!r} is not here", param_hint="--device")
+    chosen = SCALES[scale]
+    if seeds is not None:
+        chosen = replace(chosen, training=replace(chosen.training, min_seeds=seeds, max_seeds=seeds))
+    pool = Processes(jobs) if ray is None else Ray(None if ray == "local" else ray, threads, gpus)
+    done = _sweep(experiments, chosen, pool, out, threads, device)
+    _print(done.records)
+    for each, error in done.errors.items():
+        typer.echo(f"{each.experiment.name} batch {each.batch_size} seed {each.seed} failed: {error}", err=True)
+    if done.errors:
+        raise typer.Exit(1)
+
+
+def _sweep(experiments: list[Any], scale: Scale, pool: Pool, out: Path, threads: int, device: str) -> Any:
+    try:
+        with Display(out, scale.name) as display:
+            return sweep(
+                experiments,
+                scale,
+                pool,
+                out=out,
+                threads=threads,
+                device=device,
+                watch=display.watch,
+                look=display.look,
+            )
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on from the last checkpoints", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        pool.close()
+
+
+def _find(name: str) -> list[Any]:
+    try:
+        return find(EXPERIMENTS, name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="NAMES") from None
+
+
+def _print(records: dict[Run, dict[str, Any]]) -> None:
+    table = Table(
+        "experiment", "batch", "seed", "validation", "evaluation", "at changes", "constant", "paper", "minutes"
+    )
+    for record in records.values():
+        evaluation, published = record["evaluation"], record["published"]
+        table.add_row(
+            record["experiment"],
+            str(record["batch_size"]),
+            str(record["seed"]),
+            percent(record["training"]["validation_accuracy"]),
+            f"{percent(evaluation['average']['mean'])} at {evaluation['length']:,}",
+            "" if evaluation["change"] is None else percent(evaluation["change"]),
+            percent(evaluation["constant"]),
+            "" if published is None else f"{published[0]:.1f}%",
+            f"{(record['training']['seconds'] + evaluation['seconds']) / 60:.1f}",
+        )
+    Console().print(table)
+
+
+def percent(share: float) -> str:
+    """100% only if nothing was wrong.
+
+    >>> percent(1.0), percent(0.99999)
+    ('100%', '99.99%')
+    """
+    return "100%" if share == 1 else f"{int(share * 10_000) / 100:.2f}%"

@@ -1,0 +1,71 @@
+"""What a person sees while a sweep runs: a bar for each run, on a terminal; elsewhere a line at its start and end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from latchwork.experiments.run import run_folder
+from latchwork.experiments.sweep import Run
+from latchwork.experiments.worker import PROGRESS
+from latchwork.training.folder import read_json
+
+
+class Display:
+    """Shows runs on stderr; a context manager."""
+
+    def __init__(self, out: Path, scale: str) -> None:
+        self._out, self._scale = out, scale
+        self._console = Console(stderr=True)
+        self._bars: dict[Run, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+
+    def __enter__(self) -> Display:
+        """Show the bars."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave them as they are."""
+        self._progress.stop()
+
+    def watch(self, run: Run, event: str) -> None:
+        """A run started, was done or failed."""
+        title = f"{run.experiment.name} batch {run.batch_size} seed {run.seed}"
+        if not self._console.is_terminal:
+            if event != "started":
+                self._console.print(f"{title}: {event}", highlight=False)
+        elif event == "started":
+            self._bars[run] = self._progress.add_task(title, total=None, text="waiting")
+        else:
+            self._progress.update(self._bars.pop(run), total=1, completed=1, text=event)
+
+    def look(self) -> None:
+        """Read what the runs under way have written."""
+        for run, bar in self._bars.items():
+            folder = run_folder(self._out, self._scale, run.experiment, run.batch_size, run.seed)
+            try:
+                found = read_json(folder / PROGRESS)
+            except (OSError, ValueError):
+                continue
+            if found is None:
+                continue
+            speed = f"{found['tokens_per_second'] / 1000:.0f}k tokens/s"
+            if found["text"] == "evaluating":
+                text = f"evaluating on data {found['epoch'] + 1}, {speed}"
+            else:
+                accuracy = "" if found["accuracy"] is None else f" accuracy {100 * found['accuracy']:.2f}%"
+                text = f"epoch {found['epoch'] + 1} of {found['epochs']} loss {found['loss']:.4f}{accuracy} {speed}"
+            self._progress.update(bar, total=found["batches"], completed=found["batch"], text=text)

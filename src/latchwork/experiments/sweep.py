@@ -1,0 +1,114 @@
+"""Many runs: every experiment for as many seeds as its protocol asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from latchwork.evaluation.statistics import enough_seeds
+from latchwork.experiments.experiment import Experiment
+from latchwork.experiments.pool import Pool
+from latchwork.experiments.run import run_folder
+from latchwork.training.protocol import Scale
+from latchwork.training.trainer import TRAINERS
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment with one batch size and one seed."""
+
+    experiment: Experiment
+    batch_size: int
+    seed: int
+
+
+@dataclass
+class Sweep:
+    """What has been done, and what failed."""
+
+    records: dict[Run, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[Run, BaseException] = field(default_factory=dict)
+
+
+def sweep(
+    experiments: Sequence[Experiment],
+    scale: Scale,
+    pool: Pool,
+    *,
+    out: Path,
+    threads: int = 1,
+    device: str = "cpu",
+    watch: Callable[[Run, str], None] | None = None,
+    look: Callable[[], None] | None = None,
+) -> Sweep:
+    """Run all, each batch size for min_seeds seeds and then one more at a time until `enough_seeds` says stop.
+
+    A run that fails ends its experiment; the others go on. watch: called with a run and "started", "done" or "failed".
+    look: called about twice a second while runs are under way.
+    """
+    done, protocol = Sweep(), scale.training
+    under_way: dict[Future[dict[str, Any]], Run] = {}
+
+    def start(run: Run) -> None:
+        spent = sum(
+            record["training"]["seconds"] for each, record in done.records.items() if each.experiment == run.experiment
+        )
+        job = {
+            "experiment": asdict(run.experiment),
+            "scale": asdict(scale),
+            "batch_size": run.batch_size,
+            "seed": run.seed,
+            "out": str(out.resolve()),
+            "threads": threads,
+            "device": device,
+            "seconds_left": protocol.hours * 3600 - spent,
+        }
+        folder = run_folder(out.resolve(), scale.name, run.experiment, run.batch_size, run.seed)
+        under_way[pool.submit(job, folder)] = run
+        if watch is not None:
+            watch(run, "started")
+
+    for experiment in experiments:
+        for batch_size in TRAINERS[experiment.trainer].batch_sizes:
+            for seed in range(protocol.min_seeds):
+                start(Run(experiment, batch_size, seed))
+    while under_way:
+        finished, _ = wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED)
+        if look is not None:
+            look()
+        for future in finished:
+            run = under_way.pop(future)
+            if (error := future.exception()) is not None:
+                done.errors[run] = error
+            else:
+                done.records[run] = future.result()
+            if watch is not None:
+                watch(run, "failed" if error is not None else "done")
+            if error is None and _next_is_due(run, done, under_way, scale):
+                start(Run(run.experiment, run.batch_size, run.seed + 1))
+    return done
+
+
+def _next_is_due(run: Run, done: Sweep, under_way: dict[Future[dict[str, Any]], Run], scale: Scale) -> bool:
+    """Whether the last of the seeds under way has ended, and the rule asks for one more."""
+    alike = {each for each in (*done.errors, *under_way.values()) if _alike(each, run)}
+    if alike:
+        return False
+    records = [record for each, record in done.records.items() if _alike(each, run)]
+    protocol = scale.training
+    if sum(record["training"]["seconds"] for record in records) > protocol.hours * 3600:
+        return False
+    return not enough_seeds(
+        [record["training"]["validation_accuracy"] for record in records],
+        minimum=protocol.min_seeds,
+        maximum=protocol.max_seeds,
+        confidence=protocol.confidence,
+        margin=protocol.margin,
+    )
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return (one.experiment, one.batch_size) == (other.experiment, other.batch_size)
