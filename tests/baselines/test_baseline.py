@@ -94,6 +94,15 @@ def test_every_parameter_has_a_finite_gradient_in_training(kind):
 
 
 @every_kind
+def test_dropout_is_in_slstm_and_mlstm_while_training_and_nowhere_else(kind):
+    model, given = draw(kind), tokens(2, 17)
+    for training in (True, False):
+        model.train(training)
+        same = torch.equal(model(given)[0], model(given)[0])
+        assert same == (not training or kind not in ("slstm", "mlstm"))
+
+
+@every_kind
 def test_a_detached_state_has_the_values_and_no_graph(kind):
     model = draw(kind)
     _, state = model(tokens(2, 3))

@@ -10,8 +10,8 @@ def causal_conv(conv: nn.Conv1d, u: Tensor, before: Tensor) -> tuple[Tensor, Ten
     """y_t = bias + sum over k of weight_k * u_{t - K + 1 + k}, and the last K - 1 inputs.
 
     u: (B, T, D). before: (B, K - 1, D), the inputs before u. conv: a module of kernel K whose weight (D, 1, K) and
-    bias are used. A sum of K products is several times faster than the module itself where T is short, and no slower
-    else.
+    bias are used. A sum of K products is as fast as the module itself and leaves time where it is, the second
+    dimension, as the recurrences like it.
     """
     T, K = u.shape[1], conv.kernel_size[0]
     padded = torch.cat([before, u], 1)
