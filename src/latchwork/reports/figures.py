@@ -1,0 +1,354 @@
+"""Figures of what was measured, as SVG."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from latchwork.evaluation.statistics import wilson
+from latchwork.reports.diagnostics import COLOURS as CAUSE_COLOURS
+from latchwork.reports.records import Group, Record, best_run
+from latchwork.reports.tables import TITLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Key = tuple[str, str, int]
+
+INK, PAPER, QUIET = "#24292f", "#ffffff", "#767676"  # on a page, ink and paper give way to the page's own
+# Okabe and Ito's colours, which the colour-blind tell apart; a family's variants differ in the pattern of the line.
+COLOURS = {"minmax": "#0072b2", "mamba": "#d55e00", "slstm": "#009e73", "mlstm": "#cc79a7", "xlstm": "#e69f00"}
+OTHER = "#56b4e9"
+PATTERNS: tuple[Any, ...] = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (1, 3)))
+STEPS = 40  # of the sequence that a trained network's states are drawn over
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "legend.frameon": False,
+}
+BAND = (
+    "Band: from the lowest to the highest seed; where there is one seed, Wilson's 95% interval, which takes answers as "
+    "independent."
+)
+
+
+class Picture(NamedTuple):
+    """A figure that is done: a name for its file, a title, a caption, and the SVG."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Picture]:
+    """Every figure of a report: accuracy and training for each table, states where weights are at hand.
+
+    folder: what `read_records` was given.
+    """
+    done = []
+    for table in dict.fromkeys(group.first["table"] for group in groups):
+        chosen = [group for group in groups if group.first["table"] == table]
+        title = TITLES.get(table, table.replace("_", " ").capitalize())
+        if table == "ablation":
+            caption = (
+                "Ablation: share of seeds that reached perfect validation accuracy, with Wilson's 95% interval. "
+                "Circles: the paper's."
+            )
+            done.append(
+                _picture("ablation-converged", "Ablation: seeds that converged", caption, plot_converged(chosen))
+            )
+            continue
+        caption = (
+            f"{title}: accuracy over the position in the sequence, mean of all seeds. {BAND} "
+            "Dashed grey: the best constant answer."
+        )
+        done.append(_picture(f"accuracy-{table}", f"{title}: accuracy over position", caption, plot_accuracy(chosen)))
+        caption = f"{title}: training, one line a seed. The thick line is the seed of the best validation accuracy."
+        done.append(_picture(f"training-{table}", f"{title}: training", caption, plot_training(chosen)))
+        if (record := _with_weights(Path(folder), chosen)) is not None:
+            caption = (
+                f"States of {record['experiment']}, seed {record['seed']} ({record['scale']}), over {STEPS} steps of "
+                "an evaluation sequence, one row a layer. Left: the value of each state scalar. Right: what became of "
+                "it. The scalars that hold most often are at the top."
+            )
+            figure = plot_trained_states(folder, record)
+            done.append(_picture(f"states-{table}", f"{title}: states of a trained network", caption, figure))
+    return done
+
+
+def plot_accuracy(groups: Sequence[Group]) -> Figure:
+    """Accuracy over position, one panel a task, one line a group; see BAND for the bands."""
+    figure, panels, style = _panels(groups, 1)
+    for (task, (axes,)), number in zip(panels.items(), range(len(panels)), strict=True):
+        chosen = [group for group in groups if group.first["task"] == task]
+        for group in chosen:
+            places, middle, low, high = accuracy_by_position(group)
+            few = len(places) < 4
+            axes.plot(places, middle, **style[_key(group)], marker="o" if few else None, clip_on=not few)
+            if few:
+                spans = [
+                    [m - a for m, a in zip(middle, low, strict=True)],
+                    [b - m for m, b in zip(middle, high, strict=True)],
+                ]
+                axes.errorbar(places, middle, spans, fmt="none", ecolor=style[_key(group)]["color"], capsize=3)
+            else:
+                axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
+        constants = [value for group in chosen for value in group.values("evaluation", "constant")]
+        axes.axhline(100 * sum(constants) / len(constants), color=QUIET, linestyle="--", linewidth=1, label="constant")
+        longest = max(value for group in chosen for value in group.values("evaluation", "length"))
+        axes.set(xscale="log", xlim=(1, max(2, longest)), ylim=(0, 102), yticks=(0, 25, 50, 75, 100))
+        axes.set_title(task, loc="left", fontsize=9)
+        axes.set_xlabel("position (steps)")
+        if number % _columns(len(panels)) == 0:
+            axes.set_ylabel("accuracy (%)")
+    _legend(figure)
+    return figure
+
+
+def plot_training(groups: Sequence[Group]) -> Figure:
+    """Loss and validation accuracy over epochs, a pair of panels a task, one line a seed, the best one thick."""
+    figure, panels, style = _panels(groups, 2)
+    for task, (losses, accuracies) in panels.items():
+        for group in groups:
+            if group.first["task"] != task:
+                continue
+            for record in group.records:
+                look = {**style[_key(group)], "linewidth": 2 if record is group.best else 0.7}
+                if record is not group.best:
+                    look["label"] = "_"
+                epochs = record["training"]["epochs"]
+                count = range(1, len(epochs) + 1)
+                loss = [each["loss"] if each["loss"] and each["loss"] > 0 else math.nan for each in epochs]
+                marker = "o" if len(epochs) == 1 else None
+                losses.plot(count, loss, **look, marker=marker)
+                accuracy = [100 * each["validation_accuracy"] for each in epochs]
+                accuracies.plot(count, accuracy, **look, marker=marker)
+        longest = max(len(each["training"]["epochs"]) for group in groups for each in group.records)
+        losses.set(yscale="log", ylabel="training loss", xlabel="epoch", xlim=(0, longest + 1))
+        accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
+        losses.set_title(task, loc="left", fontsize=9)
+    _legend(figure)
+    return figure
+
+
+def plot_converged(groups: Sequence[Group]) -> Figure:
+    """The share of seeds that converged, with Wilson's interval, one panel a task, one line a variant."""
+    matplotlib = _matplotlib()
+    tasks = list(dict.fromkeys(group.first["task"] for group in groups))
+    counts = [sum(group.first["task"] == task for group in groups) for task in tasks]
+    with matplotlib.rc_context(SETTINGS):
+        figure: Figure = matplotlib.figure.Figure(
+            figsize=(8, 0.8 + 0.8 * len(tasks) + 0.22 * sum(counts)), layout="constrained"
+        )
+        rows = figure.subplots(len(tasks), sharex=True, squeeze=False, height_ratios=[each + 1 for each in counts])[
+            :, 0
+        ]
+        for task, axes in zip(tasks, rows, strict=True):
+            chosen = [group for group in groups if group.first["task"] == task]
+            for place, group in enumerate(chosen):
+                tried = len(group.records)
+                low, high = wilson(group.converged, tried)
+                axes.plot([100 * low, 100 * high], [place, place], color=COLOURS["minmax"], linewidth=1.5)
+                share = 100 * group.converged / tried
+                axes.plot(share, place, "o", color=COLOURS["minmax"], clip_on=False, label="ours")
+                if (paper := group.first.get("converged")) is not None:
+                    look = {"markerfacecolor": "none", "markersize": 9, "color": COLOURS["mamba"], "clip_on": False}
+                    axes.plot(100 * paper[0] / paper[1], place, "o", label="paper", **look)
+            names = [
+                group.label if group.batch_size == 64 else f"{group.label}, {group.batch_size}" for group in chosen
+            ]
+            axes.set(yticks=range(len(chosen)), yticklabels=names, ylim=(len(chosen) - 0.4, -0.6), xlim=(0, 100))
+            axes.grid(axis="x", color=QUIET, alpha=0.25, linewidth=0.5)
+            axes.set_title(task, loc="left", fontsize=9)
+        rows[-1].set_xlabel("seeds that reached perfect validation accuracy (%)")
+    _legend(figure)
+    return figure
+
+
+def plot_trained_states(folder: str | os.PathLike[str], record: Record, steps: int = STEPS) -> Figure:
+    """States of a run's best weights over a sequence, one row a layer: values on the left, set, hold, reset right.
+
+    folder: what `read_records` was given. The weights are best.safetensors in the folder of the run.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from latchwork.evaluation.diagnostics import latch_report
+    from latchwork.experiments import EXPERIMENTS
+    from latchwork.tasks import make_task
+
+    weights = Path(folder) / record["run"] / "best.safetensors"
+    task = make_task(record["task"])
+    model: Any = EXPERIMENTS[record["experiment"]].make_model(task.vocabulary).eval()
+    try:
+        model.load_state_dict(load_file(weights))
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"{weights} must hold the weights of {record['experiment']}: {error}") from error
+    tokens = task.sample("evaluation", 0, 1, steps).tokens
+    state, reports = None, []
+    for step in range(steps):
+        report = latch_report(model, tokens[:, step : step + 1], state)
+        state = report.state
+        reports.append(report)
+    values = torch.stack([each.highest for each in reports], -1)  # (n_layers, d_state, T)
+    causes = {
+        name: torch.stack([getattr(each, name) for each in reports], -1) for name in ("set", "reset", "moved", "held")
+    }
+    return _plot_states(
+        values.double().numpy(), {name: each.numpy() for name, each in causes.items()}, tokens[0].tolist()
+    )
+
+
+def accuracy_by_position(group: Group) -> tuple[list[float], list[float], list[float], list[float]]:
+    """For each bucket of positions: its middle, the mean accuracy in per cent, and the bounds of the band."""
+    buckets: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for positions in group.values("evaluation", "positions"):
+        for first, end, asked, right in positions:
+            buckets.setdefault((first, end), []).append((asked, right))
+    places, middle, low, high = [], [], [], []
+    for (first, end), counts in sorted(buckets.items()):
+        shares = [right / asked for asked, right in counts]
+        bounds = (min(shares), max(shares)) if len(group.records) > 1 else wilson(counts[0][1], counts[0][0])
+        places.append(math.sqrt((first + 1) * end))
+        middle.append(100 * sum(shares) / len(shares))
+        low.append(min(100 * bounds[0], middle[-1]))
+        high.append(max(100 * bounds[1], middle[-1]))
+    return places, middle, low, high
+
+
+def render(figure: Figure, name: str) -> str:
+    """The figure as SVG, the same bytes for the same figure; name: a word that no other figure on a page has."""
+    import matplotlib
+
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+        figure.savefig(file, format="svg", metadata=nothing)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
+    return Picture(name, title, caption, render(figure, name))
+
+
+def _with_weights(folder: Path, groups: Sequence[Group]) -> Record | None:
+    """The best run of the first group whose latches can be drawn."""
+    from latchwork.experiments import EXPERIMENTS
+
+    for group in groups:
+        if group.first["model"].startswith("minmax") and group.experiment in EXPERIMENTS:
+            found = [each for each in group.records if (folder / each["run"] / "best.safetensors").exists()]
+            if found:
+                return best_run(found)
+    return None
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib
+        import matplotlib.figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'latchwork[plots]'") from error
+    return matplotlib
+
+
+def _key(group: Group) -> Key:
+    """What tells the lines of a panel apart."""
+    return group.label, group.scale, group.batch_size
+
+
+def _columns(tasks: int) -> int:
+    return min(3, tasks)
+
+
+def _panels(
+    groups: Sequence[Group], wide: int
+) -> tuple[Figure, dict[str, tuple[Axes, ...]], dict[Key, dict[str, Any]]]:
+    """A figure with `wide` axes for each task, and the look of each model's lines."""
+    matplotlib = _matplotlib()
+    tasks = list(dict.fromkeys(group.first["task"] for group in groups))
+    columns = _columns(len(tasks)) if wide == 1 else wide * min(2, len(tasks))
+    rows = -(-len(tasks) * wide // columns)
+    with matplotlib.rc_context(SETTINGS):
+        figure = matplotlib.figure.Figure(
+            figsize=(max(5.5, min(10, 3.2 * columns)), 0.7 + 2.3 * rows), layout="constrained"
+        )
+        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for unused in axes[len(tasks) * wide :]:
+            unused.remove()
+    for each in axes:
+        each.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
+    scales = {group.scale for group in groups}
+    style: dict[Key, dict[str, Any]] = {}
+    used: dict[str, int] = {}
+    for group in groups:
+        if _key(group) in style:
+            continue
+        sizes = {each.batch_size for each in groups if (each.label, each.scale) == (group.label, group.scale)}
+        name = group.label + (f", {group.scale}" if len(scales) > 1 else "")
+        name += f", batch {group.batch_size}" if len(sizes) > 1 else ""
+        colour = COLOURS.get(group.first["model"].split("-")[0], OTHER)
+        pattern = PATTERNS[used.get(colour, 0) % len(PATTERNS)]
+        used[colour] = used.get(colour, 0) + 1
+        style[_key(group)] = {"color": colour, "linestyle": pattern, "linewidth": 1.5, "label": name}
+    return figure, {task: tuple(axes[i * wide : (i + 1) * wide]) for i, task in enumerate(tasks)}, style
+
+
+def _legend(figure: Figure) -> None:
+    """One legend for all panels, above them, a name once."""
+    names: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            names.setdefault(label, handle)
+    if "constant" in names:
+        names["constant"] = names.pop("constant")  # to the end
+    with _matplotlib().rc_context(SETTINGS):
+        figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=min(6, len(names)))
+
+
+def _plot_states(values: Any, causes: dict[str, Any], tokens: list[int]) -> Figure:
+    matplotlib = _matplotlib()
+    names = [name for name in causes if name != "moved" or causes[name].any()]
+    n_layers, d_state, steps = values.shape
+    kinds = sum(causes[name] * number for number, name in enumerate(names))
+    colours = matplotlib.colors.ListedColormap([CAUSE_COLOURS[name] for name in names])
+    with matplotlib.rc_context(SETTINGS):
+        figure: Figure = matplotlib.figure.Figure(figsize=(10, 0.9 + 2.2 * n_layers), layout="constrained")
+        rows = figure.subplots(n_layers, 2, sharex=True, squeeze=False)
+        for layer, (left, right) in enumerate(rows):
+            look = {"aspect": "auto", "interpolation": "nearest", "extent": (0.5, steps + 0.5, d_state, 0)}
+            largest = abs(values[layer]).max() or 1.0
+            order = (-causes["held"][layer].sum(-1)).argsort(kind="stable")
+            image = left.imshow(values[layer][order], cmap="RdBu_r", vmin=-largest, vmax=largest, **look)
+            figure.colorbar(image, ax=left, pad=0.02)
+            right.imshow(kinds[layer][order], cmap=colours, vmin=-0.5, vmax=len(names) - 0.5, **look)
+            right.set_yticks([])
+            left.set_yticks([])
+            left.set_ylabel(f"layer {layer}: {d_state} state scalars")
+        rows[0, 0].set_title("value of the state", loc="left")
+        rows[0, 1].set_title("set, reset or held", loc="left")
+        for axes in rows[-1]:
+            axes.set_xlabel("token at each step")
+            axes.set_xticks(range(1, steps + 1), [str(token) for token in tokens], fontsize=6, rotation=90)
+            axes.tick_params(length=2)
+        handles = [matplotlib.patches.Patch(color=CAUSE_COLOURS[name], label=name) for name in names]
+        figure.legend(handles=handles, loc="outside upper right", ncols=len(names))
+    return figure

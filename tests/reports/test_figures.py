@@ -1,0 +1,146 @@
+"""Figures: what is drawn is what was measured."""
+
+import math
+import sys
+
+import pytest
+import torch
+from record_cases import make_record, some_records, write_record
+from safetensors.torch import save_file
+
+from latchwork.evaluation import latch_states
+from latchwork.evaluation.statistics import wilson
+from latchwork.experiments import EXPERIMENTS
+from latchwork.reports.figures import (
+    accuracy_by_position,
+    pictures,
+    plot_accuracy,
+    plot_converged,
+    plot_trained_states,
+    plot_training,
+    render,
+)
+from latchwork.reports.records import group_records, read_records
+from latchwork.tasks import make_task
+
+pytest.importorskip("matplotlib")
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def with_positions(positions, **fields):
+    record = make_record(**fields)
+    record["evaluation"]["positions"] = positions
+    return record
+
+
+def test_the_band_is_over_seeds_where_there_are_several_and_wilsons_where_there_is_one():
+    one = with_positions([[0, 2, 20, 10], [2, 8, 60, 15]])
+    two = with_positions([[0, 2, 20, 20], [2, 8, 60, 45]], seed=1)
+    places, middle, low, high = accuracy_by_position(group_records([one, two])[0])
+    assert places == [math.sqrt(2), math.sqrt(24)]
+    assert (middle, low, high) == ([75, 50], [50, 25], [100, 75])
+    _, middle, low, high = accuracy_by_position(group_records([one])[0])
+    assert middle == [50, 25]
+    assert list(zip(low, high, strict=True)) == [
+        pytest.approx([100 * each for each in wilson(right, asked)]) for asked, right in ((20, 10), (60, 15))
+    ]
+
+
+def test_each_task_is_a_panel_with_a_line_for_each_model_and_one_for_the_constant():
+    groups = [group for group in group_records(some_records()) if group.first["table"] == "latching"]
+    figure = plot_accuracy(groups)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["latching(4)", "latching(16)"]
+    assert legend(figure) == ["minmax-s", "mamba-s", "slstm-s", "constant"]
+    for axes in figure.axes:
+        assert axes.get_xscale() == "log"
+        assert len(axes.lines) == 3
+    constant = next(line for line in figure.axes[0].lines if line.get_label() == "constant")
+    assert list(constant.get_ydata()) == [25, 25]
+    assert constant.get_linestyle() == "--"
+
+
+def test_lines_of_several_scales_and_batch_sizes_are_told_apart():
+    records = [make_record(), make_record(batch_size=128), make_record(scale="smoke")]
+    figure = plot_accuracy(group_records(records))
+    assert legend(figure) == [
+        "minmax-s, laptop, batch 64",
+        "minmax-s, laptop, batch 128",
+        "minmax-s, smoke",
+        "constant",
+    ]
+    assert len({line.get_linestyle() for line in figure.axes[0].lines[:3]}) > 1
+
+
+def test_a_single_position_is_a_point():
+    figure = plot_accuracy(group_records([with_positions([[1000, 1024, 16, 8]])]))
+    assert figure.axes[0].lines[0].get_marker() == "o"
+
+
+def test_every_seed_is_a_line_and_the_best_one_is_thick():
+    records = [make_record(seed=seed, validation=each) for seed, each in enumerate([0.5, 0.9, 0.7])]
+    losses, accuracies = plot_training(group_records(records)).axes
+    assert [line.get_linewidth() for line in losses.lines] == [0.7, 2, 0.7]
+    for record, loss, accuracy in zip(records, losses.lines, accuracies.lines, strict=True):
+        epochs = record["training"]["epochs"]
+        assert list(loss.get_ydata()) == [each["loss"] for each in epochs]
+        assert list(accuracy.get_ydata()) == [100 * each["validation_accuracy"] for each in epochs]
+
+
+def test_a_training_that_diverged_is_drawn():
+    record = make_record(epochs=1)
+    record["training"]["epochs"][0]["loss"] = math.nan
+    assert render(plot_training(group_records([record])), "diverged")
+
+
+def test_seeds_that_converged_stand_beside_the_papers():
+    groups = [group for group in group_records(some_records()) if group.first["table"] == "ablation"]
+    figure = plot_converged(groups)
+    assert legend(figure) == ["ours", "paper"]
+    axes = figure.axes[0]
+    points = [(line.get_label(), float(line.get_xdata()[0])) for line in axes.lines if line.get_label()[0] != "_"]
+    assert points == [("ours", pytest.approx(200 / 3)), ("paper", 100), ("ours", pytest.approx(200 / 3))]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A folder with one run and its weights."""
+    run = write_record(tmp_path, make_record())
+    model = EXPERIMENTS["latching-4/minmax-s"].make_model(20)
+    save_file({name: value.clone() for name, value in model.state_dict().items()}, run / "best.safetensors")
+    return tmp_path, model.eval(), run / "best.safetensors"
+
+
+def test_states_of_a_trained_network_are_those_of_its_weights(trained):
+    folder, model, _ = trained
+    record = read_records(folder)[0]
+    figure = plot_trained_states(folder, record, steps=7)
+    images = [axes.images[0] for axes in figure.axes if axes.images]
+    tokens = make_task("latching(4)").sample("evaluation", 0, 1, 7).tokens
+    states = latch_states(model, tokens)[:, 0]  # (n_layers, T, d_state)
+    for layer in range(2):
+        drawn = torch.from_numpy(images[2 * layer].get_array().data)  # (d_state, T), sorted
+        torch.testing.assert_close(drawn.sort(0).values.float(), states[layer].T.sort(0).values)
+    assert legend(figure) == ["set", "reset", "held"]
+
+
+def test_weights_of_another_model_are_named(trained):
+    folder, _, weights = trained
+    save_file({"other": torch.zeros(1)}, weights)
+    with pytest.raises(ValueError, match=r"best\.safetensors must hold the weights of latching-4/minmax-s"):
+        plot_trained_states(folder, read_records(folder)[0])
+
+
+def test_states_are_among_the_pictures_where_there_are_weights(trained):
+    folder = trained[0]
+    names = [picture.name for picture in pictures(folder, group_records(read_records(folder)))]
+    assert names == ["accuracy-latching", "training-latching", "states-latching"]
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for plot in (plot_accuracy, plot_training, plot_converged):
+        with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
+            plot(group_records([make_record()]))
