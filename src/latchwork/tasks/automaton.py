@@ -90,7 +90,8 @@ def run(successor: Array, output: Array, state: Array, tokens: Array) -> tuple[A
     for first in range(0, len(tokens), SLAB):
         rows = slice(first, first + SLAB)
         busy = moves.take(tokens[rows]).any(0)
-        index = numpy.ascontiguousarray(tokens[rows, busy].T, dtype=numpy.intp)
+        steps = slice(None) if busy.all() else busy
+        index = numpy.ascontiguousarray(tokens[rows, steps].T, dtype=numpy.intp)
         now = state[rows].astype(numpy.intp) * letters
         for here in index:
             here += now

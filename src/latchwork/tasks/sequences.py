@@ -18,6 +18,7 @@ TOKENS = 2  # that stand for one event
 OTHERS = 10  # irrelevant tokens
 PROBABILITIES = {"train": (0.5, 0.02), "validation": (0.3, 0.002), "evaluation": (1e-5, 1e-6)}  # of a set, of a reset
 ROUNDS = 16  # of being matched and reset, about, in one long sequence of the balanced variant
+SLAB = 128  # rows drawn at a time
 
 Variant = Literal["defined", "published", "balanced"]
 SPLITS = {
@@ -66,11 +67,17 @@ class Sequences(Task):
         state = numpy.zeros(len(lengths), numpy.int64)
         shape = (len(lengths), BLOCK)
         kind = numpy.uint8 if self.vocabulary <= 256 else numpy.uint16
+        answer = answer.astype(kind)
         for block in count():
             generator = random("tokens", block)
-            u = generator.random(shape)
-            sets = numpy.flatnonzero(u < p_set)
-            resets = numpy.flatnonzero((u >= p_set) & (u < p_set + p_reset)) if p_reset else sets[:0]
+            is_set, is_reset = numpy.empty(shape, bool), numpy.empty(shape, bool)
+            for first in range(0, len(lengths), SLAB):  # slabs stay in the cache
+                rows = slice(first, first + SLAB)
+                u = generator.random(is_set[rows].shape)
+                numpy.less(u, p_set, out=is_set[rows])
+                numpy.less(u, p_set + p_reset, out=is_reset[rows])
+            is_reset ^= is_set
+            sets, resets = numpy.flatnonzero(is_set), numpy.flatnonzero(is_reset)
             tokens = generator.integers(self.others, self.answers, shape, kind)
             tokens.ravel()[sets] = generator.integers(0, self.resets, len(sets), kind)
             tokens.ravel()[resets] = generator.integers(self.resets, self.others, len(resets), kind)
