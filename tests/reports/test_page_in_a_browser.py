@@ -53,16 +53,23 @@ def page(browser, path):
     assert browser.get_log("browser") == []  # no error, and nothing that could not be loaded
 
 
+def heads(page, table):
+    return page.find_elements(By.CSS_SELECTOR, f"#{table} thead th")
+
+
 def header(page, table, name):
-    heads = page.find_elements(By.CSS_SELECTOR, f"#{table} thead th")
-    return next(each for each in heads if each.text.split("\n")[0].strip(" ↑↓") == name)
+    return next(each for each in heads(page, table) if each.text == name)
 
 
 def column(page, table, name):
-    """The texts of a column, as they are shown."""
-    heads = [each.text for each in page.find_elements(By.CSS_SELECTOR, f"#{table} thead th")]
-    rows = page.find_elements(By.CSS_SELECTOR, f"#{table} tbody tr")
-    return [row.find_elements(By.CSS_SELECTOR, "th, td")[heads.index(name)].text for row in rows if row.is_displayed()]
+    """The texts of a column in the rows that are shown."""
+    rows = page.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].filter(row => row.offsetParent !== null)"
+        ".map(row => [...row.cells].map(cell => cell.innerText))",
+        f"#{table} tbody tr",
+    )
+    place = [each.text for each in heads(page, table)].index(name)
+    return [row[place] for row in rows]
 
 
 def test_a_click_on_a_header_sorts_by_value_and_a_second_one_the_other_way(page):
