@@ -47,7 +47,7 @@ def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> Ac
     ends = torch.full((rows,), batch.tokens.shape[1]) if lengths is None else lengths
     for group in torch.argsort(ends, stable=True).split(ROWS):  # type: ignore[no-untyped-call]
         state = None
-        longest = int(ends[group].max())
+        longest = int(ends[group].max()) if len(group) else 0
         for first in range(0, longest, CHUNK):
             steps = slice(first, min(first + CHUNK, longest))
             logits, state = model(batch.tokens[group, steps].to(device), state)

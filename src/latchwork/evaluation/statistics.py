@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -33,16 +33,18 @@ def bootstrap(values: Sequence[float], confidence: float = 0.99, resamples: int 
     mean = float(numpy.mean(values))
     if len(set(values)) == 1:
         return Interval(values[0], values[0], values[0])
-    from scipy.stats import bootstrap as resample
-
-    interval = resample(
-        (numpy.asarray(values, float),),
-        numpy.mean,
-        confidence_level=confidence,
-        n_resamples=resamples,
-        method="percentile",
-        random_state=numpy.random.default_rng(seed),
-    ).confidence_interval
+    interval = (
+        _scipy_stats()
+        .bootstrap(
+            (numpy.asarray(values, float),),
+            numpy.mean,
+            confidence_level=confidence,
+            n_resamples=resamples,
+            method="percentile",
+            random_state=numpy.random.default_rng(seed),
+        )
+        .confidence_interval
+    )
     return Interval(mean, float(interval.low), float(interval.high))
 
 
@@ -66,11 +68,9 @@ def next_seed_bound(accuracies: Sequence[float], confidence: float = 0.99) -> fl
     """
     if len(accuracies) < 2:
         return 1.0
-    from scipy.stats import t
-
     n = len(accuracies)
     mean, deviation = float(numpy.mean(accuracies)), float(numpy.std(accuracies, ddof=1))
-    return min(1.0, mean + float(t.ppf(confidence, n - 1)) * deviation * sqrt(1 + 1 / n))
+    return min(1.0, mean + float(_scipy_stats().t.ppf(confidence, n - 1)) * deviation * sqrt(1 + 1 / n))
 
 
 def enough_seeds(
@@ -99,7 +99,13 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float
     >>> [round(bound, 2) for bound in wilson(9, 10)]
     [0.6, 0.98]
     """
-    from scipy.stats import binomtest
-
-    interval = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    interval = _scipy_stats().binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def _scipy_stats() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError("scipy is missing: pip install 'latchwork[experiments]'") from error
+    return stats

@@ -61,8 +61,8 @@ def evaluate(
     model.train(training)
     total = int(asked.sum())
     used = asked > 0
-    edges = numpy.unique(numpy.geomspace(1, length, BUCKETS + 1).round().astype(int))
-    edges[0] = 0
+    edges = [0, *numpy.unique(numpy.geomspace(1, length, BUCKETS + 1).round().astype(int)).tolist()[1:]]
+    edges = edges if len(edges) > 1 else [0, length]  # of one step
     return {
         "seed": seed,
         "sequences": sequences,
@@ -74,7 +74,7 @@ def evaluate(
         "constant": float(answers.max() / max(1, total)),
         "positions": [
             [low, high, int(asked[low:high].sum()), int(correct[low:high].sum())]
-            for low, high in pairwise(edges.tolist())
+            for low, high in pairwise(edges)
             if asked[low:high].any()
         ],
     }

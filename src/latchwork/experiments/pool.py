@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -86,7 +87,7 @@ class Ray:
             raise ImportError("Ray is missing: pip install 'latchwork[ray]'") from error
         self._own = not ray.is_initialized()
         if self._own:
-            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="warning")
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
         self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(work)
         self._ray = ray
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,6 +71,27 @@ def sweep(
         if watch is not None:
             watch(run, "started")
 
+    def start_next(experiment: str, batch_size: int) -> None:
+        """One more seed, if none is under way or failed, there is time, and the rule asks for it."""
+
+        def alike(runs: Iterable[Run]) -> list[Run]:
+            return [run for run in runs if (run.experiment.name, run.batch_size) == (experiment, batch_size)]
+
+        if alike([*done.errors, *under_way.values()]):
+            return
+        runs = sorted(alike(done.records), key=lambda run: run.seed)
+        trainings = [done.records[run]["training"] for run in runs]
+        if sum(each["seconds"] for each in trainings) > protocol.hours * 3600:
+            return
+        if not enough_seeds(
+            [each["validation_accuracy"] for each in trainings],
+            minimum=protocol.min_seeds,
+            maximum=protocol.max_seeds,
+            confidence=protocol.confidence,
+            margin=protocol.margin,
+        ):
+            start(Run(runs[-1].experiment, batch_size, runs[-1].seed + 1))
+
     for experiment in experiments:
         for batch_size in TRAINERS[experiment.trainer].batch_sizes:
             for seed in range(protocol.min_seeds):
@@ -79,36 +100,14 @@ def sweep(
         finished, _ = wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED)
         if look is not None:
             look()
-        for future in finished:
-            run = under_way.pop(future)
+        ended = [under_way.pop(future) for future in finished]
+        for run, future in zip(ended, finished, strict=True):
             if (error := future.exception()) is not None:
                 done.errors[run] = error
             else:
                 done.records[run] = future.result()
             if watch is not None:
                 watch(run, "failed" if error is not None else "done")
-            if error is None and _next_is_due(run, done, under_way, scale):
-                start(Run(run.experiment, run.batch_size, run.seed + 1))
+        for name, batch_size in dict.fromkeys((run.experiment.name, run.batch_size) for run in ended):
+            start_next(name, batch_size)
     return done
-
-
-def _next_is_due(run: Run, done: Sweep, under_way: dict[Future[dict[str, Any]], Run], scale: Scale) -> bool:
-    """Whether the last of the seeds under way has ended, and the rule asks for one more."""
-    alike = {each for each in (*done.errors, *under_way.values()) if _alike(each, run)}
-    if alike:
-        return False
-    records = [record for each, record in done.records.items() if _alike(each, run)]
-    protocol = scale.training
-    if sum(record["training"]["seconds"] for record in records) > protocol.hours * 3600:
-        return False
-    return not enough_seeds(
-        [record["training"]["validation_accuracy"] for record in records],
-        minimum=protocol.min_seeds,
-        maximum=protocol.max_seeds,
-        confidence=protocol.confidence,
-        margin=protocol.margin,
-    )
-
-
-def _alike(one: Run, other: Run) -> bool:
-    return (one.experiment, one.batch_size) == (other.experiment, other.batch_size)

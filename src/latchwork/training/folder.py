@@ -56,9 +56,7 @@ class RunFolder:
         if found is None:
             write_json(self.manifest, manifest)
         elif found.get("config") != json.loads(json.dumps(manifest["config"])):
-            raise ValueError(
-                f"{self.path} holds another run: its manifest.json has another config. Choose another --out"
-            )
+            raise ValueError(f"{self.path} holds a run of another config, see its manifest.json: choose another --out")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line of metrics, and the same to TensorBoard."""

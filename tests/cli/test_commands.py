@@ -1,0 +1,61 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from latchwork.cli.main import app
+from latchwork.experiments import EXPERIMENTS
+
+runner = CliRunner()
+
+
+def test_list_prints_every_experiment():
+    result = runner.invoke(app, ["list"], terminal_width=200)
+    assert result.exit_code == 0
+    found = runner.invoke(app, ["list", "latching-512"], env={"COLUMNS": "160"}).stdout
+    assert all(name in found for name in EXPERIMENTS if "latching-512" in name)
+    assert "65.2 ± 1.7 %" in found
+    assert runner.invoke(app, ["list", "nothing"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["latching-4/minmax"], "did you mean"),
+        (["latching-4/minmax-s", "--scale", "huge"], "smoke, laptop, paper"),
+        (["latching-4/minmax-s", "--device", "cuda"], "is not here"),
+        (["latching-4/minmax-s", "--jobs", "0"], "--jobs"),
+    ],
+)
+def test_bad_usage_exits_with_two_and_says_why(arguments, message, tmp_path):
+    result = runner.invoke(app, ["run", *arguments, "--out", str(tmp_path)], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_then_report(tmp_path):
+    arguments = ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path / "runs")]
+    result = runner.invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert "latching-4/minmax-s" in result.stdout
+    assert "100.0%" in result.stdout  # the paper's
+    assert "batch 64 seed 0: done" in result.stderr
+    (record,) = (tmp_path / "runs").rglob("record.json")
+    before = record.read_bytes()
+    assert json.loads(before)["scale"] == "smoke"
+    assert runner.invoke(app, arguments).exit_code == 0
+    assert record.read_bytes() == before  # not run again
+    result = runner.invoke(app, ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")])
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "report").iterdir()} >= {"report.md", "report.tex", "report.html"}
+    assert runner.invoke(app, ["report", str(tmp_path / "nothing"), "--out", str(tmp_path / "x")]).exit_code == 2
+
+
+def test_a_run_that_fails_exits_with_one(tmp_path):
+    folder = tmp_path / "smoke/latching-4/minmax-s/batch64-seed0"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.safetensors").write_bytes(b"not one")
+    result = runner.invoke(app, ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "is not a checkpoint" in result.stderr
