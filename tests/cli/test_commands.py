@@ -59,3 +59,22 @@ def test_a_run_that_fails_exits_with_one(tmp_path):
     result = runner.invoke(app, ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "is not a checkpoint" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "address"), [(["--ray"], None), (["--ray", "--jobs", "1"], None), (["--ray", "a:1"], "a:1")]
+)
+def test_ray_is_said_with_or_without_an_address(words, address, monkeypatch, tmp_path):
+    from latchwork.cli import run as module
+
+    asked = []
+
+    def refuse(*arguments):
+        asked.append(arguments)
+        raise ImportError("no Ray here")
+
+    monkeypatch.setattr(module, "Ray", refuse)
+    result = runner.invoke(app, ["run", "latching-4/minmax-s", "--out", str(tmp_path), "--threads", "2", *words])
+    assert asked == [(address, 2, 0.0)]
+    assert result.exit_code == 2
+    assert "no Ray here" in result.stderr

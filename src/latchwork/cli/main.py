@@ -7,12 +7,12 @@ import typer
 from latchwork.cli.check import check
 from latchwork.cli.list import list_experiments
 from latchwork.cli.report import report
-from latchwork.cli.run import run
+from latchwork.cli.run import RunCommand, run
 
 app = typer.Typer(name="latchwork", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(check)
 app.command("list")(list_experiments)
-app.command()(run)
+app.command(cls=RunCommand)(run)
 app.command()(report)
 
 

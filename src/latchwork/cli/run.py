@@ -10,6 +10,7 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from latchwork.experiments import EXPERIMENTS
 from latchwork.experiments.display import Display
@@ -17,6 +18,17 @@ from latchwork.experiments.experiment import find
 from latchwork.experiments.pool import Pool, Processes, Ray
 from latchwork.experiments.sweep import Run, sweep
 from latchwork.training.protocol import SCALES, Scale
+
+
+class RunCommand(TyperCommand):
+    """`--ray` with an address after it, or alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say 'local' where no address is said: parsers of options know a value or none, not either."""
+        for index in [index for index, word in enumerate(args) if word == "--ray"]:
+            if index + 1 == len(args) or args[index + 1].startswith("-"):
+                args = [*args[: index + 1], "local", *args[index + 1 :]]
+        return super().parse_args(ctx, args)
 
 
 def run(
@@ -31,7 +43,7 @@ def run(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     ray: Annotated[
         str | None,
-        typer.Option(help="run on a Ray cluster: its address, or 'local' for one on this machine", metavar="ADDRESS"),
+        typer.Option(help="on a Ray cluster, at an address or 'auto'; alone, on one made here", metavar="[ADDRESS]"),
     ] = None,
     gpus: Annotated[float, typer.Option(min=0, help="of each run on Ray")] = 0.0,
 ) -> None:
@@ -44,11 +56,14 @@ def run(
     chosen = SCALES[scale]
     if seeds is not None:
         chosen = replace(chosen, training=replace(chosen.training, min_seeds=seeds, max_seeds=seeds))
-    pool = Processes(jobs) if ray is None else Ray(None if ray == "local" else ray, threads, gpus)
+    try:
+        pool = Processes(jobs) if ray is None else Ray(None if ray == "local" else ray, threads, gpus)
+    except (ImportError, ConnectionError) as error:
+        raise typer.BadParameter(str(error), param_hint="--ray") from None
     done = _sweep(experiments, chosen, pool, out, threads, device)
     _print(done.records)
-    for each, error in done.errors.items():
-        typer.echo(f"{each.experiment.name} batch {each.batch_size} seed {each.seed} failed: {error}", err=True)
+    for each, failure in done.errors.items():
+        typer.echo(f"{each.experiment.name} batch {each.batch_size} seed {each.seed} failed: {failure}", err=True)
     if done.errors:
         raise typer.Exit(1)
 
