@@ -63,6 +63,14 @@ def test_no_constant_is_nearly_always_right(name):
         assert task.best_constant(split, rows=200, length=length) < least
 
 
+@pytest.mark.parametrize("shape", [(1, 4), (4, 1), (3, 3)])
+def test_a_run_leaves_its_arguments_alone(shape):
+    tokens, state = numpy.ones(shape, numpy.intp), numpy.ones(shape[0], numpy.intp)
+    run(numpy.array([[0, 1], [1, 0]]), numpy.array([0, 1]), state, tokens)
+    assert (tokens == 1).all()
+    assert (state == 1).all()
+
+
 def test_an_answer_is_settled_where_no_other_can_come():
     assert settled(*automaton("tomita(1)")).tolist() == [False, True]
     assert settled(*automaton("tomita(7)")).tolist() == [False] * 4 + [True]

@@ -91,7 +91,7 @@ def run(successor: Array, output: Array, state: Array, tokens: Array) -> tuple[A
         rows = slice(first, first + SLAB)
         busy = moves.take(tokens[rows]).any(0)
         steps = slice(None) if busy.all() else busy
-        index = numpy.ascontiguousarray(tokens[rows, steps].T, dtype=numpy.intp)
+        index = numpy.array(tokens[rows, steps].T, numpy.intp, order="C")  # a copy, always: it is written to
         now = state[rows].astype(numpy.intp) * letters
         for here in index:
             here += now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
 import numpy
@@ -23,17 +23,16 @@ SPLITS = {
 class FlipFlop(Task):
     """FFLM(p): an instruction, write = 2, read = 3 or ignore = 4, then a bit, and so on. The first is a write.
 
-    p: the probability of an ignore; a read and a write are as likely as each other. At evaluation it is 0.98. The
-    bit after a read is the one last written; it is the answer at the read itself, and no other answer is asked for.
+    p: the probability of an ignore, 0.98 in the split "evaluation"; a read and a write are as likely as each other.
+    The bit after a read is the one last written; it is the answer at the read itself, and no other answer is asked for.
     """
 
-    splits = SPLITS
     vocabulary = 5
 
-    def __init__(self, p: float) -> None:
+    def __init__(self, p: float, *, splits: Mapping[str, Split] | None = None) -> None:
         if not 0 <= p < 1:
             raise ValueError(f"p must be at least 0 and below 1; got {p}")
-        self.name, self.p = f"fflm({float(p)})", p
+        self.name, self.p, self.splits = f"fflm({float(p)})", p, SPLITS if splits is None else splits
 
     def blocks(self, split: str, lengths: Array, random: Random) -> Iterator[tuple[Array, Array]]:
         """Twice the step of the last write, plus its bit, is a running maximum."""
