@@ -17,7 +17,7 @@ from latchwork.baselines.transformer import Transformer
 from latchwork.baselines.xlstm_large import XLSTMLarge
 
 # Name -> how to make it of a vocabulary and a number of layers. The widths of the first seven are the paper's, those
-# of the last three give about as many parameters.
+# of the last three give about as many parameters. The window is as long as the longest validation sequence.
 BASELINES: dict[str, Callable[[int, int], Baseline]] = {
     "mamba-s": partial(Mamba, width=95),
     "mamba-m": partial(Mamba, width=100),
@@ -28,7 +28,7 @@ BASELINES: dict[str, Callable[[int, int], Baseline]] = {
     "xlstm-l-s": partial(XLSTMLarge, width=72),
     "lstm-s": partial(Recurrent, kind=nn.LSTM, width=89),
     "gru-s": partial(Recurrent, kind=nn.GRU, width=103),
-    "transformer-s": partial(Transformer, width=72),
+    "transformer-s": partial(Transformer, width=72, window=2048),
 }
 
 

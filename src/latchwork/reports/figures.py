@@ -144,6 +144,8 @@ def plot_training(groups: Sequence[Group]) -> Figure:
         longest = max(len(each["training"]["epochs"]) for group in groups for each in group.records)
         losses.set(yscale="log", ylabel="training loss", xlabel="epoch", xlim=(0, longest + 1))
         accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
+        for axes in (losses, accuracies):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         losses.set_title(task, loc="left", fontsize=9)
     _legend(figure)
     return figure

@@ -65,6 +65,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 @media print {
   @page { size: A4 landscape; margin: 12mm; }
   :root { --paper: #ffffff; --ink: #000000; --quiet: #444444; --line: #bbbbbb; --shade: #f2f2f2; --link: #000000; }
+  body { font-size: 9pt; }
   .filter, nav { display: none; }
   header, main { max-width: none; padding: 0; }
   .scroll { overflow: visible; border: 0; }
@@ -72,7 +73,9 @@ dd { margin: 0; overflow-wrap: anywhere; }
   th, td, th button { padding: .1rem .25rem; white-space: normal; }
   tr, figure, details { break-inside: avoid; }
   figure svg { max-width: 100%; max-height: 170mm; }
-  h2 { break-after: avoid; }
+  h2, .note { break-after: avoid; }
+  h2 { margin-top: 1.5rem; }
+  p, figcaption { max-width: none; }
   details::details-content { content-visibility: visible; block-size: auto; }
 }
 """

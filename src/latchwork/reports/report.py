@@ -73,7 +73,7 @@ def summarise(groups: Sequence[Group]) -> str:
     published = [group for group in judged if group.first.get("published") is not None]
     if published:
         agreeing = sum(group.perfect == (tuple(group.first["published"]) == (100, 0)) for group in published)
-        text += f" Of the {_plural(len(published), 'row')} that the paper has, {agreeing} agree with it on that."
+        text += f" The paper has {_plural(len(published), 'row')} of these and agrees on that in {agreeing}."
     return text
 
 

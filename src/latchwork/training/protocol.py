@@ -49,7 +49,7 @@ class EvaluationProtocol:
     confidence: float = 0.99
     resamples: int = 10_000
     rows: int = 64
-    chunk: int = 4096
+    chunk: int = 1024
     hours: float = 20.0
 
 
@@ -73,12 +73,12 @@ SCALES: dict[str, Scale] = {
             training=TrainingProtocol(
                 sequences=256, validation_sequences=32, epochs=2, perfect=1, min_seeds=1, max_seeds=1, hours=0.05
             ),
-            evaluation=EvaluationProtocol(length=4096, sequences=4, min_seeds=2, max_seeds=2, rows=4, chunk=1024),
+            evaluation=EvaluationProtocol(length=4096, sequences=4, min_seeds=2, max_seeds=2, rows=4),
         ),
         Scale(
             name="laptop",
             training=TrainingProtocol(perfect=2, min_seeds=1, max_seeds=3),
-            evaluation=EvaluationProtocol(sequences=8, min_seeds=2, max_seeds=4, rows=8, chunk=8192, hours=1.0),
+            evaluation=EvaluationProtocol(sequences=8, min_seeds=2, max_seeds=4, rows=8, hours=1.0),
         ),
         Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol()),
     )
