@@ -1,14 +1,17 @@
 # Everything a newcomer needs. Each target makes .venv and installs into it first.
 PYTHON ?= python3
 BIN := .venv/bin
+LATCHING := $(foreach n,4 8 16 32 64 512,latching-$(n)/minmax-s)
+SEQUENCES := $(foreach n,2 3 4,$(foreach v,defined published balanced,sequences-$(n)-$(v)/minmax-s))
+RESULTS := $(LATCHING) $(SEQUENCES) induction_heads-16/minmax-s induction_heads-30/minmax-s
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-model sanitize clean
+.PHONY: demo test lint bench bench-model results sanitize clean
 
-demo: .venv/ready  ## the self-check, then the scan side by side with its peers
+demo: .venv/ready  ## train on Latching(4), evaluate at 2^20 steps, compare with the paper, write report/report.html
 	$(BIN)/python -m latchwork check
-	$(PIP) --requirement benchmarks/requirements.txt
-	$(BIN)/python benchmarks/scan.py --quick
+	$(BIN)/python -m latchwork run latching-4/minmax-s --seeds 1 --threads 2 --out runs
+	$(BIN)/python -m latchwork report runs --out report
 
 test: .venv/ready lint  ## style, types, all tests
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest  # threads that wait in a loop are slow where cores are shared
@@ -21,6 +24,12 @@ lint: .venv/ready
 bench: .venv/ready  ## the figures of the README, about 20 minutes
 	$(PIP) --requirement benchmarks/requirements.txt
 	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/figures.py
+
+results: .venv/ready  ## the experiments whose records are in results/, hours; what is finished is not run again
+	$(BIN)/python -m latchwork run $(RESULTS) --jobs 2 --out results
+	$(BIN)/python -m latchwork run latching-4/minmax-s sequences-2-defined/minmax-s induction_heads-16/minmax-s \
+		--seeds 3 --jobs 2 --out results
 	$(BIN)/python benchmarks/figures.py
 
 bench-model: .venv/ready  ## the model's figures of the README, about 20 minutes; TEXT=file adds the perplexity in int8

@@ -1,13 +1,16 @@
-"""Writes the figures of benchmarks/results/{scan,model}.json into the README, each between its two marks."""
+"""Writes the figures of benchmarks/results/{scan,model}.json and the records under results/ into the README."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import model_figures
+from latchwork.reports.records import group_records, read_records
+from latchwork.reports.tables import ablation_table, markdown, results_tables
 
 HERE = Path(__file__).parent
 SCAN_MARKS = "<!-- figures: written by benchmarks/figures.py -->", "<!-- end of figures -->"
+RESULTS_MARKS = "<!-- results: written by benchmarks/figures.py -->", "<!-- end of results -->"
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
 
 
@@ -56,6 +59,13 @@ def all_model_figures(record: dict[str, Any]) -> str:
     return "\n\n".join([model_figures.provenance(record), *tables, targets(record)])
 
 
+def results(folder: Path) -> str:
+    """The tables of the paper's experiments, as `latchwork report` has them."""
+    groups = group_records(read_records(folder))
+    ablation = ablation_table(groups)
+    return "\n\n".join(markdown(each).strip() for each in [*results_tables(groups), *([ablation] if ablation else [])])
+
+
 def between(marks: tuple[str, str], text: str, figures: str) -> str:
     """The text with these figures in place of what was between its marks."""
     begin, end = marks
@@ -68,6 +78,7 @@ def main() -> None:
     text = between(SCAN_MARKS, readme.read_text(), scan_figures(read("scan.json")))
     if all(mark in text for mark in MODEL_MARKS) and (HERE / "results" / "model.json").exists():
         text = between(MODEL_MARKS, text, all_model_figures(read("model.json")))
+    text = between(RESULTS_MARKS, text, results(HERE.parent / "results"))
     temporary = readme.with_suffix(".tmp")
     temporary.write_text(text)
     temporary.replace(readme)
