@@ -15,6 +15,7 @@ from latchwork.reports.figures import (
     accuracy_by_position,
     pictures,
     plot_accuracy,
+    plot_answers,
     plot_converged,
     plot_trained_states,
     plot_training,
@@ -74,9 +75,14 @@ def test_lines_of_several_scales_and_batch_sizes_are_told_apart():
     assert len({line.get_linestyle() for line in figure.axes[0].lines[:3]}) > 1
 
 
-def test_a_single_position_is_a_point():
-    figure = plot_accuracy(group_records([with_positions([[1000, 1024, 16, 8]])]))
-    assert figure.axes[0].lines[0].get_marker() == "o"
+def test_where_answers_are_asked_for_at_one_step_each_model_is_a_point(tmp_path):
+    records = [with_positions([[1000, 1024, 16, right]], seed=seed) for seed, right in enumerate([4, 12])]
+    figure = plot_answers(group_records(records))
+    band, point, constant = figure.axes[0].lines
+    assert list(band.get_xdata()) == [25, 75]
+    assert list(point.get_xdata()) == [50]
+    assert list(constant.get_xdata()) == [25, 25]
+    assert next(picture.name for picture in pictures(tmp_path, group_records(records))) == "answers-latching"
 
 
 def test_every_seed_is_a_line_and_the_best_one_is_thick():
@@ -141,6 +147,6 @@ def test_states_are_among_the_pictures_where_there_are_weights(trained):
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for plot in (plot_accuracy, plot_training, plot_converged):
+    for plot in (plot_accuracy, plot_answers, plot_training, plot_converged):
         with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
             plot(group_records([make_record()]))

@@ -29,8 +29,10 @@ def path(tmp_path_factory):
     """A page without figures, which have tests of their own."""
     folder = tmp_path_factory.mktemp("page")
     groups = group_records([{**record, "run": str(write_record(folder, record))} for record in some_records()])
-    tables = [*results_tables(groups), ablation_table(groups), runs_table(groups)]
-    (folder / "page.html").write_text(make_page(TITLE, ["About."], "Summary.", tables, [], groups), encoding="utf-8")
+    tables = [*results_tables(groups), ablation_table(groups)]
+    (folder / "page.html").write_text(
+        make_page(TITLE, ["About."], "Summary.", tables, [], runs_table(groups), groups), encoding="utf-8"
+    )
     return folder / "page.html"
 
 

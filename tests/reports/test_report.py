@@ -9,7 +9,7 @@ from record_cases import make_record, some_records, write_record
 from latchwork.reports.page import inline_svg, make_page
 from latchwork.reports.records import group_records
 from latchwork.reports.report import summarise, write_report
-from latchwork.reports.tables import latex_text, markdown_text, results_tables
+from latchwork.reports.tables import latex_text, markdown_text, results_tables, runs_table
 
 pytest.importorskip("matplotlib")
 
@@ -123,7 +123,7 @@ def test_manifests_are_on_the_page(written):
 def test_names_are_escaped_on_the_page():
     name = "latching-4/<script>alert('&\"')</script>"
     groups = group_records([{**make_record(), "experiment": name, "scale": "<b>", "run": "<i>"}])
-    page = make_page("<t>", ["<a>"], "<s>", results_tables(groups), [], groups)
+    page = make_page("<t>", ["<a>"], "<s>", results_tables(groups), [], runs_table(groups), groups)
     for raw in ("<script>alert", "<b>", "<i>", "<t>", "<a>", "<s>"):
         assert raw not in page
     assert "&lt;script&gt;alert(&#x27;&amp;&quot;&#x27;)&lt;/script&gt;" in page
@@ -143,7 +143,7 @@ def test_an_inlined_figure_has_ids_of_its_own_and_the_pages_ink():
 def test_the_summary_counts():
     assert summarise(group_records(some_records())) == (
         "15 runs of 8 experiments at scale laptop, smoke. In 3 of 6 rows every evaluation answer of every seed was "
-        "right. Of the 5 rows that the paper has, 4 agree with it on that."
+        "right. The paper has 5 rows of these and agrees on that in 4."
     )
     assert summarise(group_records([make_record(published=None)])) == (
         "1 run of 1 experiment at scale laptop. In 1 of 1 row every evaluation answer of every seed was right."

@@ -76,11 +76,14 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
                 _picture("ablation-converged", "Ablation: seeds that converged", caption, plot_converged(chosen))
             )
             continue
-        caption = (
-            f"{title}: accuracy over the position in the sequence, mean of all seeds. {BAND} "
-            "Dashed grey: the best constant answer."
-        )
-        done.append(_picture(f"accuracy-{table}", f"{title}: accuracy over position", caption, plot_accuracy(chosen)))
+        rest = f"{BAND} Dashed grey: the best constant answer."
+        if lines := [group for group in chosen if not _few(group)]:
+            caption = f"{title}: accuracy over the position in the sequence, mean of all seeds. {rest}"
+            heading = f"{title}: accuracy over position"
+            done.append(_picture(f"accuracy-{table}", heading, caption, plot_accuracy(lines)))
+        if points := [group for group in chosen if _few(group)]:
+            caption = f"{title}: accuracy at the few steps where an answer is asked for, mean of all seeds. {rest}"
+            done.append(_picture(f"answers-{table}", f"{title}: accuracy", caption, plot_answers(points)))
         caption = f"{title}: training, one line a seed. The thick line is the seed of the best validation accuracy."
         done.append(_picture(f"training-{table}", f"{title}: training", caption, plot_training(chosen)))
         if (record := _with_weights(Path(folder), chosen)) is not None:
@@ -101,18 +104,9 @@ def plot_accuracy(groups: Sequence[Group]) -> Figure:
         chosen = [group for group in groups if group.first["task"] == task]
         for group in chosen:
             places, middle, low, high = accuracy_by_position(group)
-            few = len(places) < 4
-            axes.plot(places, middle, **style[_key(group)], marker="o" if few else None, clip_on=not few)
-            if few:
-                spans = [
-                    [m - a for m, a in zip(middle, low, strict=True)],
-                    [b - m for m, b in zip(middle, high, strict=True)],
-                ]
-                axes.errorbar(places, middle, spans, fmt="none", ecolor=style[_key(group)]["color"], capsize=3)
-            else:
-                axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
-        constants = [value for group in chosen for value in group.values("evaluation", "constant")]
-        axes.axhline(100 * sum(constants) / len(constants), color=QUIET, linestyle="--", linewidth=1, label="constant")
+            axes.plot(places, middle, **style[_key(group)])
+            axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
+        axes.axhline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label="constant")
         longest = max(value for group in chosen for value in group.values("evaluation", "length"))
         axes.set(xscale="log", xlim=(1, max(2, longest)), ylim=(0, 102), yticks=(0, 25, 50, 75, 100))
         axes.set_title(task, loc="left", fontsize=9)
@@ -145,42 +139,44 @@ def plot_training(groups: Sequence[Group]) -> Figure:
         losses.set(yscale="log", ylabel="training loss", xlabel="epoch", xlim=(0, longest + 1))
         accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
         for axes in (losses, accuracies):
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.locator_params(axis="x", integer=True)
         losses.set_title(task, loc="left", fontsize=9)
+    _legend(figure)
+    return figure
+
+
+def plot_answers(groups: Sequence[Group]) -> Figure:
+    """Accuracy where it is asked for at few steps only: one panel a task, a point a group, seeds as the band."""
+    figure, panels = _lists(groups, "accuracy (%)")
+    for axes, chosen in panels:
+        for place, group in enumerate(chosen):
+            _, middle, low, high = accuracy_by_position(group)
+            colour = COLOURS.get(group.first["model"].split("-")[0], OTHER)
+            axes.plot([min(low), max(high)], [place, place], color=colour, linewidth=1.5)
+            axes.plot(sum(middle) / len(middle), place, "o", color=colour, clip_on=False)
+        axes.axvline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label="constant")
     _legend(figure)
     return figure
 
 
 def plot_converged(groups: Sequence[Group]) -> Figure:
     """The share of seeds that converged, with Wilson's interval, one panel a task, one line a variant."""
-    matplotlib = _matplotlib()
-    tasks = list(dict.fromkeys(group.first["task"] for group in groups))
-    counts = [sum(group.first["task"] == task for group in groups) for task in tasks]
-    with matplotlib.rc_context(SETTINGS):
-        figure: Figure = matplotlib.figure.Figure(
-            figsize=(8, 0.8 + 0.8 * len(tasks) + 0.22 * sum(counts)), layout="constrained"
-        )
-        rows = figure.subplots(len(tasks), sharex=True, squeeze=False, height_ratios=[each + 1 for each in counts])[
-            :, 0
-        ]
-        for task, axes in zip(tasks, rows, strict=True):
-            chosen = [group for group in groups if group.first["task"] == task]
-            for place, group in enumerate(chosen):
-                tried = len(group.records)
-                low, high = wilson(group.converged, tried)
-                axes.plot([100 * low, 100 * high], [place, place], color=COLOURS["minmax"], linewidth=1.5)
-                share = 100 * group.converged / tried
-                axes.plot(share, place, "o", color=COLOURS["minmax"], clip_on=False, label="ours")
-                if (paper := group.first.get("converged")) is not None:
-                    look = {"markerfacecolor": "none", "markersize": 9, "color": COLOURS["mamba"], "clip_on": False}
-                    axes.plot(100 * paper[0] / paper[1], place, "o", label="paper", **look)
-            names = [
-                group.label if group.batch_size == 64 else f"{group.label}, {group.batch_size}" for group in chosen
-            ]
-            axes.set(yticks=range(len(chosen)), yticklabels=names, ylim=(len(chosen) - 0.4, -0.6), xlim=(0, 100))
-            axes.grid(axis="x", color=QUIET, alpha=0.25, linewidth=0.5)
-            axes.set_title(task, loc="left", fontsize=9)
-        rows[-1].set_xlabel("seeds that reached perfect validation accuracy (%)")
+    figure, panels = _lists(groups, "seeds that reached perfect validation accuracy (%)")
+    for axes, chosen in panels:
+        for place, group in enumerate(chosen):
+            tried = len(group.records)
+            low, high = wilson(group.converged, tried)
+            axes.plot([100 * low, 100 * high], [place, place], color=COLOURS["minmax"], linewidth=1.5)
+            share = 100 * group.converged / tried
+            axes.plot(share, place, "o", color=COLOURS["minmax"], clip_on=False, label="ours")
+            if (paper := group.first.get("converged")) is not None:
+                look: dict[str, Any] = {
+                    "markerfacecolor": "none",
+                    "markersize": 9,
+                    "color": COLOURS["mamba"],
+                    "clip_on": False,
+                }
+                axes.plot(100 * paper[0] / paper[1], place, "o", label="paper", **look)
     _legend(figure)
     return figure
 
@@ -277,8 +273,51 @@ def _key(group: Group) -> Key:
     return group.label, group.scale, group.batch_size
 
 
+def _names(groups: Sequence[Group]) -> dict[Key, str]:
+    """What to call each, with its scale and batch size only where they differ."""
+    scales, names = {group.scale for group in groups}, {}
+    for group in groups:
+        sizes = {each.batch_size for each in groups if (each.label, each.scale) == (group.label, group.scale)}
+        name = group.label + (f", {group.scale}" if len(scales) > 1 else "")
+        names[_key(group)] = name + (f", batch {group.batch_size}" if len(sizes) > 1 else "")
+    return names
+
+
+def _constant(groups: Sequence[Group]) -> float:
+    """The mean accuracy of the best constant answer, in per cent."""
+    values = [value for group in groups for value in group.values("evaluation", "constant")]
+    return float(100 * sum(values) / len(values))
+
+
+def _few(group: Group) -> bool:
+    """Whether answers were asked for at so few places that a line would say nothing."""
+    return max(len(each) for each in group.values("evaluation", "positions")) < 4
+
+
 def _columns(tasks: int) -> int:
     return min(3, tasks)
+
+
+def _lists(groups: Sequence[Group], label: str) -> tuple[Figure, list[tuple[Axes, list[Group]]]]:
+    """A figure with a panel for each task, in it a line for each group, and per cent to the right."""
+    matplotlib = _matplotlib()
+    tasks: dict[str, list[Group]] = {}
+    for group in groups:
+        tasks.setdefault(group.first["task"], []).append(group)
+    heights = [len(chosen) + 1 for chosen in tasks.values()]
+    with matplotlib.rc_context(SETTINGS):
+        figure: Figure = matplotlib.figure.Figure(
+            figsize=(8, 0.8 + 0.5 * len(tasks) + 0.2 * sum(heights)), layout="constrained"
+        )
+        rows = figure.subplots(len(tasks), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    names = _names(groups)
+    for axes, (task, chosen) in zip(rows, tasks.items(), strict=True):
+        labels = [names[_key(group)] for group in chosen]
+        axes.set(yticks=range(len(chosen)), yticklabels=labels, ylim=(len(chosen) - 0.4, -0.6), xlim=(0, 100))
+        axes.grid(axis="x", color=QUIET, alpha=0.25, linewidth=0.5)
+        axes.set_title(task, loc="left", fontsize=9)
+    rows[-1].set_xlabel(label)
+    return figure, list(zip(rows, tasks.values(), strict=True))
 
 
 def _panels(
@@ -298,19 +337,16 @@ def _panels(
             unused.remove()
     for each in axes:
         each.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
-    scales = {group.scale for group in groups}
+    names = _names(groups)
     style: dict[Key, dict[str, Any]] = {}
     used: dict[str, int] = {}
     for group in groups:
         if _key(group) in style:
             continue
-        sizes = {each.batch_size for each in groups if (each.label, each.scale) == (group.label, group.scale)}
-        name = group.label + (f", {group.scale}" if len(scales) > 1 else "")
-        name += f", batch {group.batch_size}" if len(sizes) > 1 else ""
         colour = COLOURS.get(group.first["model"].split("-")[0], OTHER)
         pattern = PATTERNS[used.get(colour, 0) % len(PATTERNS)]
         used[colour] = used.get(colour, 0) + 1
-        style[_key(group)] = {"color": colour, "linestyle": pattern, "linewidth": 1.5, "label": name}
+        style[_key(group)] = {"color": colour, "linestyle": pattern, "linewidth": 1.5, "label": names[_key(group)]}
     return figure, {task: tuple(axes[i * wide : (i + 1) * wide]) for i, task in enumerate(tasks)}, style
 
 

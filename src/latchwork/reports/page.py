@@ -122,10 +122,12 @@ def make_page(
     summary: str,
     tables: Sequence[Table],
     figures: Sequence[Picture],
+    runs: Table,
     groups: Sequence[Group],
 ) -> str:
-    """The page. title, about, summary: plain text; about in paragraphs."""
-    links = [(table.name, table.title) for table in tables] + [("figures", "Figures"), ("manifests", "Manifests")]
+    """The page. title, about, summary: plain text; about in paragraphs. runs: the table after the figures."""
+    links = [*((table.name, table.title) for table in tables), ("figures", "Figures")]
+    links += [(runs.name, runs.title), ("manifests", "Manifests")]
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -154,6 +156,7 @@ def make_page(
             '<section id="figures"><h2>Figures</h2>',
             *(_figure(picture) for picture in figures),
             "</section>",
+            _table(runs),
             '<section id="manifests"><h2>Manifests</h2>',
             '<p class="note">What each run was made with: the commit of the source (a + marks files changed since), '
             "versions, hardware, date.</p>",

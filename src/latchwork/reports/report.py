@@ -49,13 +49,14 @@ def write_report(records_folder: str | os.PathLike[str], out_folder: str | os.Pa
         raise ValueError(f"no record.json under {records_folder}")
     groups = group_records(records)
     ablation = ablation_table(groups)
-    tables = [*results_tables(groups), *([ablation] if ablation else []), runs_table(groups)]
+    tables = [*results_tables(groups), *([ablation] if ablation else [])]
+    runs = runs_table(groups)
     figures, summary = pictures(records_folder, groups), summarise(groups)
     files = {
         **{f"figures/{picture.name}.svg": picture.svg for picture in figures},
-        "report.md": _markdown(summary, tables, figures),
-        "report.tex": _latex(summary, tables),
-        "report.html": make_page(TITLE, ABOUT, summary, tables, figures, groups),
+        "report.md": _markdown(summary, tables, figures, runs),
+        "report.tex": _latex(summary, [*tables, runs]),
+        "report.html": make_page(TITLE, ABOUT, summary, tables, figures, runs, groups),
     }
     return [_write(Path(out_folder) / name, text) for name, text in files.items()]
 
@@ -81,7 +82,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _markdown(summary: str, tables: Sequence[Table], figures: Sequence[Picture]) -> str:
+def _markdown(summary: str, tables: Sequence[Table], figures: Sequence[Picture], runs: Table) -> str:
     pictured = [
         f"![{markdown_text(each.title)}](figures/{each.name}.svg)\n\n{markdown_text(each.caption)}\n"
         for each in figures
@@ -91,7 +92,7 @@ def _markdown(summary: str, tables: Sequence[Table], figures: Sequence[Picture])
         f"{markdown_text(summary)}\n",
         *(f"{markdown_text(each)}\n" for each in ABOUT),
     ]
-    return "\n".join([*paragraphs, *(markdown(table) for table in tables), "## Figures\n", *pictured])
+    return "\n".join([*paragraphs, *(markdown(table) for table in tables), "## Figures\n", *pictured, markdown(runs)])
 
 
 def _latex(summary: str, tables: Sequence[Table]) -> str:
