@@ -63,35 +63,15 @@ def test_as_published_no_reset_is_drawn():
         assert not ((tokens >= task.resets) & (tokens < task.others)).any()
 
 
-def shares(task: Sequences, split: str, length: int) -> numpy.ndarray:
-    """How much of `length` steps each answer takes, on average, exactly: the chain of the task's automaton."""
-    p_set, p_reset = task.probabilities(split)
-    chances = numpy.zeros(task.vocabulary)
-    chances[: task.resets] = p_set / task.resets
-    chances[task.resets : task.others] = p_reset / (task.others - task.resets)
-    chances[task.others : task.answers] = (1 - p_set - p_reset) / (task.answers - task.others)
-    successor, answer = task.automaton()
-    states = len(successor)
-    chain = numpy.zeros((states, states))
-    for token, chance in enumerate(chances):
-        chain[numpy.arange(states), successor[:, token]] += chance
-    power, total = chain, chain  # chain^k, and chain^1 + ... + chain^k, for k = 1, then doubled bit by bit
-    for bit in bin(length)[3:]:
-        power, total = power @ power, total + power @ total
-        if bit == "1":
-            power, total = power @ chain, chain + chain @ total
-    return numpy.bincount(answer - task.answers, total[0] / length, minlength=4)
-
-
 @pytest.mark.parametrize(("n", "percent"), [(2, 47), (3, 63), (4, 74), (8, 90.5), (16, 97)])
 def test_as_published_a_constant_is_right_at_evaluation(n, percent):
     task = Sequences(n, "published")
-    assert shares(task, "evaluation", 1_024_000).max() * 100 == pytest.approx(percent, abs=0.7)
+    assert task.expected_constant("evaluation", 1_024_000) * 100 == pytest.approx(percent, abs=0.7)
 
 
 @pytest.mark.parametrize(("n", "percent"), [(2, 52), (3, 88), (4, 98.5), (8, 100)])
 def test_as_defined_a_constant_is_right_at_evaluation_too(n, percent):
-    assert shares(Sequences(n), "evaluation", 2**20).max() * 100 == pytest.approx(percent, abs=0.7)
+    assert Sequences(n).expected_constant("evaluation", 2**20) * 100 == pytest.approx(percent, abs=0.7)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -99,13 +79,13 @@ def test_as_defined_a_constant_is_right_at_evaluation_too(n, percent):
 def test_balanced_has_no_answer_above_half(n, split):
     task = Sequences(n, "balanced")
     sizes = task.splits[split]
-    assert shares(task, split, (sizes.shortest + sizes.longest) // 2).max() < 0.45
+    assert task.expected_constant(split, (sizes.shortest + sizes.longest) // 2) < 0.45
     assert task.best_constant(split, rows=200) < 0.5
 
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_balanced_has_no_answer_above_half_at_evaluation(n):
-    assert shares(Sequences(n, "balanced"), "evaluation", 2**20).max() < 0.5
+    assert Sequences(n, "balanced").expected_constant("evaluation", 2**20) < 0.5
 
 
 @pytest.mark.parametrize("length", [100, 384])
@@ -113,7 +93,7 @@ def test_drawn_answers_are_as_frequent_as_the_chain_says(length):
     task = Sequences(2, "defined")
     targets = task.sample("train", 3, rows=4000, length=length).targets
     counted = (targets - task.answers).flatten().bincount(minlength=4).numpy() / targets.numel()
-    assert counted == pytest.approx(shares(task, "train", length), abs=0.02)
+    assert counted == pytest.approx(task.shares("train", length), abs=0.02)
 
 
 def test_what_cannot_be_balanced_is_refused():

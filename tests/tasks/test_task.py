@@ -136,3 +136,10 @@ def test_bad_input_names_its_argument(arguments, complaint):
 def test_a_chunk_has_a_step():
     with pytest.raises(ValueError, match="chunk must be at least 1; got 0"):
         next(Latching(4).stream("train", 0, chunk=0))
+
+
+def test_the_expected_constant_is_near_the_best_of_a_large_sample(task):
+    split = task.splits["train"]
+    length = max(3, (split.shortest + split.longest) // 2)
+    found = task.best_constant("train", 5, rows=2000, length=length)
+    assert task.expected_constant("train", length) == pytest.approx(found, abs=0.06)

@@ -161,7 +161,7 @@ def evaluate_until_sure(
         "minimum": _interval([each["minimum"] for each in data_sets], protocol),
         "change": sum((each["change"] or 0) * each["changes"] for each in data_sets) / changes if changes else None,
         "changes": changes,
-        "constant": sum(each["constant"] for each in data_sets) / len(data_sets),
+        "constant": task.expected_constant("evaluation", length),
         "positions": _add_positions([each["positions"] for each in data_sets]),
         "data_sets": [{name: value for name, value in each.items() if name != "positions"} for each in data_sets],
         "seconds": sum(each["seconds"] for each in data_sets),

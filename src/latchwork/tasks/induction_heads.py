@@ -47,6 +47,10 @@ class InductionHeads(Task):
             answers[rows[here], (lengths - 1)[here] - block * BLOCK] = recalled[here]
             yield tokens, answers
 
+    def expected_constant(self, split: str, length: int) -> float:
+        """One in n."""
+        return 1 / self.n
+
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """Find the first recall; what follows it is the answer at the end."""
         return [IGNORE] * (len(tokens) - 1) + [tokens[list(tokens).index(self.recall) + 1]]

@@ -47,6 +47,10 @@ class Latching(Task):
                 tokens[:, :1] = first
             yield tokens, answers
 
+    def expected_constant(self, split: str, length: int) -> float:
+        """One in n."""
+        return 1 / self.n
+
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """The first token, again and again."""
         return [tokens[0] for _ in tokens]

@@ -101,6 +101,29 @@ class Sequences(Task):
             answer += (seen == self.events).astype(numpy.uint16) << kind
         return successor, answer
 
+    def expected_constant(self, split: str, length: int) -> float:
+        """Of the answer that takes the largest share of the steps."""
+        return float(self.shares(split, length).max())
+
+    def shares(self, split: str, length: int) -> Array:
+        """How much of `length` steps each of the four answers takes, on average: the automaton's chain, exactly."""
+        p_set, p_reset = self.probabilities(split)
+        chances = numpy.zeros(self.vocabulary)
+        chances[: self.resets] = p_set / self.resets
+        chances[self.resets : self.others] = p_reset / (self.others - self.resets)
+        chances[self.others : self.answers] = (1 - p_set - p_reset) / OTHERS
+        successor, answer = self.automaton()
+        states = len(successor)
+        chain = numpy.zeros((states, states))
+        for token, chance in enumerate(chances):
+            chain[numpy.arange(states), successor[:, token]] += chance
+        power, total = chain, chain  # chain^k, and chain^1 + ... + chain^k, for k = 1, then doubled bit by bit
+        for bit in bin(length)[3:]:
+            power, total = power @ power, total + power @ total
+            if bit == "1":
+                power, total = power @ chain, chain + chain @ total
+        return numpy.bincount(answer - self.answers, total[0] / length, minlength=2**KINDS)
+
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """By the definition: events t_1 < ... < t_n <= t, and no reset in t_1 < t' <= t."""
         return [

@@ -97,6 +97,10 @@ class Task(ABC):
             counts += torch.bincount(batch.targets[batch.targets != IGNORE], minlength=self.vocabulary).numpy()
         return float(counts.max() / max(counts.sum(), 1))
 
+    def expected_constant(self, split: str, length: int) -> float:
+        """The accuracy to expect of the best constant answer over `length` steps; here counted on 256 sequences."""
+        return self.best_constant(split, rows=256, length=length)
+
     def _blocks(self, split: str, seed: int, lengths: Array) -> Iterator[tuple[int, Array, Array]]:
         """The first step of each block up to the longest sequence, its tokens and answers, cut at the ends."""
         longest, shortest = int(lengths.max(initial=0)), int(lengths.min(initial=0))
