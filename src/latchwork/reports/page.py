@@ -65,7 +65,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 @media print {
   @page { size: A4 landscape; margin: 12mm; }
   :root { --paper: #ffffff; --ink: #000000; --quiet: #444444; --line: #bbbbbb; --shade: #f2f2f2; --link: #000000; }
-  body { font-size: 9pt; }
+  html { font-size: 9pt; }
   .filter, nav { display: none; }
   header, main { max-width: none; padding: 0; }
   .scroll { overflow: visible; border: 0; }
