@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from latchwork.baselines.causal_conv import causal_conv
 from latchwork.baselines.mlstm_scan import CHUNK, EPSILON, MLSTMCellState, mlstm_scan
-from latchwork.baselines.selective_scan import SEGMENT, selective_scan
+from latchwork.baselines.selective_scan import SEGMENT, by_kernel, selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_scan
 
 
@@ -20,6 +20,23 @@ def selective_loop(dt, u, write, read, decay, x0):
         x = torch.exp(dt[:, t, None] * decay) * x + write[:, t, :, None] * (dt * u)[:, t, None]
         y.append((read[:, t, :, None] * x).sum(1))
     return torch.stack(y, 1), x
+
+
+def kernel_from_zero(u, delta, A, B, C, *, return_last_state):
+    """As mamba_ssm's selective_scan_fn: u, delta (B, D, T), A (D, N), B and C (B, N, T), and no state to start from."""
+    assert return_last_state
+    zero = u.new_zeros(u.shape[0], A.shape[1], u.shape[1])
+    y, x = selective_loop(*(each.transpose(1, 2) for each in (delta, u, B, C)), A.T, zero)
+    return y.transpose(1, 2), x.transpose(1, 2)
+
+
+@pytest.mark.parametrize("T", [1, 7])
+def test_a_kernel_that_starts_from_zero_serves_any_state(T):
+    B, D, N = 2, 3, 4
+    dt, decay = torch.rand(B, T, D).double(), -torch.rand(N, D).double()
+    given = [dt, normal(B, T, D), normal(B, T, N), normal(B, T, N), decay, normal(B, N, D)]
+    for here, there in zip(by_kernel(kernel_from_zero, *given), selective_loop(*given), strict=True):
+        torch.testing.assert_close(here, there)
 
 
 @pytest.mark.parametrize("T", [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 3])

@@ -24,8 +24,8 @@ class Mamba(Baseline):
     """Mamba with a state of 16 for each channel, a convolution of 4 and an expansion of 2; the head is the embedding.
 
     `network` is transformers' own model and gives the same logits; ours is the faster on a CPU, takes a state with
-    chunks of any length, and has a backward pass linear in T. On a GPU with mamba_ssm installed `network` uses its
-    kernels; ours does not. The weights start as in mamba_ssm.
+    chunks of any length, and has a backward pass linear in T. On CUDA with mamba_ssm installed its kernel runs. The
+    weights start as in mamba_ssm.
     """
 
     def __init__(self, vocabulary: int, n_layers: int = 2, *, width: int) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Kernel = Callable[..., tuple[Tensor, Tensor]]
 SEGMENT = 16  # steps whose states are held at once in the backward pass
 
 
@@ -19,9 +22,34 @@ def selective_scan(
     dt, u: (B, T, D). write, read: (B, T, N), B and C in the paper on Mamba. decay: (N, D), A there. x0: (B, N, D).
     Returns y (B, T, D) and x (B, N, D). Loops over time; for the gradient one state in SEGMENT is kept and the others
     are computed anew, which is less than T states in memory and no slower than to write and read them.
+    On CUDA the kernel of mamba_ssm runs instead, where that package is installed.
     """
+    if u.is_cuda and (kernel := mamba_ssm_kernel()) is not None:
+        return by_kernel(kernel, dt, u, write, read, decay, x0)
     y, x = _SelectiveScan.apply(dt, dt * u, write, read, decay, x0)  # type: ignore[no-untyped-call]
     return y, x
+
+
+@cache
+def mamba_ssm_kernel() -> Kernel | None:
+    """mamba_ssm's selective_scan_fn, or None if the package is not installed."""
+    try:
+        from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
+    except ImportError:
+        return None
+    kernel: Kernel = selective_scan_fn
+    return kernel
+
+
+def by_kernel(
+    kernel: Kernel, dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, x0: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`selective_scan` by a kernel that starts from 0. The recurrence is linear: what x0 adds needs no loop."""
+    channels_first = [each.transpose(1, 2).contiguous() for each in (u, dt)]
+    steps_last = [each.transpose(1, 2).contiguous() for each in (write, read)]
+    y, x = kernel(*channels_first, decay.T.contiguous(), *steps_last, return_last_state=True)
+    left = (dt.cumsum(1)[:, :, None] * decay).exp() * x0[:, None]  # (B, T, N, D), what is left of x0 at each step
+    return y.transpose(1, 2) + torch.einsum("btn,btnd->btd", read, left), x.transpose(1, 2) + left[:, -1]
 
 
 class _SelectiveScan(torch.autograd.Function):
