@@ -1,0 +1,60 @@
+import os
+from xml.etree import ElementTree
+
+import pytest
+
+from latchwork.automata import Machine
+
+PARITY = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_the_text_for_graphviz_has_every_arrow_once():
+    lines = [line.strip() for line in PARITY.to_dot().splitlines()]
+    assert lines[0] == "digraph machine {"
+    assert lines[-1] == "}"
+    assert "start -> 0;" in lines
+    assert {line for line in lines if "label" in line} == {
+        '0 -> 0 [label="0/0"];',
+        '0 -> 1 [label="1/1"];',
+        '1 -> 1 [label="0/1"];',
+        '1 -> 0 [label="1/0"];',
+    }
+
+
+def test_symbols_may_have_names_and_share_an_arrow():
+    text = Machine.from_table([[0, 0]], [[0, 1]]).to_dot(['a"', "b\\"])
+    assert '0 -> 0 [label="a\\"/0, b\\\\/1"];' in text
+    with pytest.raises(ValueError, match="symbols must be 2 names; got 1"):
+        PARITY.to_dot(["a"])
+
+
+@pytest.mark.parametrize("states", [1, 2, 7])
+def test_without_graphviz_the_states_stand_on_a_circle(states, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    cycle = Machine.from_table([[k, (k + 1) % states] for k in range(states)], [[0, 1]] * states)
+    cycle.draw(tmp_path / "cycle.svg", symbols=["<", "&"])
+    picture = ElementTree.parse(tmp_path / "cycle.svg").getroot()
+    assert len(picture.findall(f"{SVG}circle")) == states
+    arrows = 1 if states == 1 else 2 * states  # a single arrow carries both symbols
+    assert len(picture.findall(f"{SVG}path")) == arrows + 1  # and that to the start
+    size = float(picture.attrib["width"])
+    for circle in picture.findall(f"{SVG}circle"):
+        assert 0 < float(circle.attrib["cx"]) < size
+    assert "</0" in {text.text for text in picture.findall(f"{SVG}text")} or states == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the program is a shell script")
+def test_graphviz_draws_where_it_is_installed(tmp_path, monkeypatch):
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "$@"\nwhile read -r line; do echo "$line"; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    PARITY.draw(tmp_path / "parity.svg")
+    lines = (tmp_path / "parity.svg").read_text().splitlines()
+    assert lines[:2] == ["-Tsvg", "digraph machine {"]
+
+
+def test_a_picture_is_an_svg(tmp_path):
+    with pytest.raises(ValueError, match=r"path must end in .svg; got '.*parity.png'"):
+        PARITY.draw(tmp_path / "parity.png")
