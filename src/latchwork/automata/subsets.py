@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy
+
 from latchwork.automata.errors import DecompositionTooLarge
 from latchwork.automata.machine import Machine
 
 MAX_SETS = 50_000
+FEW = 128  # states
+MAX_BITS = 1 << 31  # of all sets together, one for each state
 ADVICE = (
     "minimise the machine, allow more by max_sets, or do without the decomposition: one unit with a state for each of "
     "the machine's needs none"
@@ -63,8 +67,11 @@ class Subsets:
 
 def subsets(machine: Machine, max_sets: int = MAX_SETS, *, singletons: bool = False) -> Subsets:
     """The graph of subsets of a machine, all of whose states count; with all sets of a single state, if asked for."""
-    transitions: list[list[int]] = machine.transitions.tolist()
-    images = [_Image([row[symbol] for row in transitions]) for symbol in range(machine.n_symbols)]
+    if max_sets < 1:
+        raise ValueError(f"max_sets must be at least 1; got {max_sets}")
+    limit = min(max_sets, MAX_BITS // machine.n_states)
+    columns, column_of = numpy.unique(machine.transitions, axis=1, return_inverse=True)  # many symbols act alike
+    images = [_Image(column) for column in columns.T]
     sets = [(1 << machine.n_states) - 1]
     if singletons:
         sets += [1 << state for state in range(machine.n_states) if machine.n_states > 1]
@@ -75,13 +82,13 @@ def subsets(machine: Machine, max_sets: int = MAX_SETS, *, singletons: bool = Fa
         for image in images:
             following = image(here)
             if following not in number:
-                if len(sets) >= max_sets:
-                    raise DecompositionTooLarge("sets of states", len(sets), ADVICE)
                 number[following] = len(sets)
                 sets.append(following)
             row.append(number[following])
-        successor.append(row)
-    return Subsets(sets, successor, transitions)
+        if len(sets) > limit:
+            raise DecompositionTooLarge("sets of states", len(sets), ADVICE)
+        successor.append([row[column] for column in column_of.ravel().tolist()])
+    return Subsets(sets, successor, machine.transitions.tolist())
 
 
 def members(mask: int) -> tuple[int, ...]:
@@ -137,19 +144,27 @@ def strong_components(successor: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 class _Image:
-    """The image of a set under a symbol, eight states at a time."""
+    """The image of a set under a symbol: for few states by tables, eight states at a time, else by an array."""
 
-    def __init__(self, action: Sequence[int]) -> None:
+    def __init__(self, action: numpy.ndarray) -> None:
+        self.action = action
         self.tables: list[list[int]] = []
-        for first in range(0, len(action), 8):
-            table = [0]
-            for state in action[first : first + 8]:
-                table += [image | 1 << state for image in table]
-            self.tables.append(table)
+        if len(action) <= FEW:
+            for first in range(0, len(action), 8):
+                table = [0]
+                for state in action[first : first + 8].tolist():
+                    table += [image | 1 << state for image in table]
+                self.tables.append(table)
 
     def __call__(self, mask: int) -> int:
-        image = 0
-        for table in self.tables:
-            image |= table[mask & 255]
-            mask >>= 8
-        return image
+        if self.tables:
+            image = 0
+            for table in self.tables:
+                image |= table[mask & 255]
+                mask >>= 8
+            return image
+        size = len(self.action)
+        packed = numpy.frombuffer(mask.to_bytes(-(-size // 8), "little"), numpy.uint8)
+        marks = numpy.zeros(size, numpy.uint8)
+        marks[self.action[numpy.unpackbits(packed, count=size, bitorder="little").view(bool)]] = 1
+        return int.from_bytes(numpy.packbits(marks, bitorder="little").tobytes(), "little")
