@@ -28,9 +28,9 @@ def test_a_run_is_one_step_after_the_other(machine, data):
     assert outputs.tolist() == [slow_run(machine, word) for word in tokens.tolist()]
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(1, 5000), (3, 1001), (7, 16), (1, 17), (2000, 9)])
+@pytest.mark.parametrize(("rows", "steps"), [(1, 5000), (15, 101), (16, 101), (17, 1), (2000, 9)])
 @pytest.mark.parametrize("states", [1, 5, 300])
-def test_few_long_rows_are_cut_into_pieces_and_many_are_not(rows, steps, states):
+def test_few_rows_and_many_give_the_same(rows, steps, states):
     machine = random_machine(rows, states, symbols=3, outputs=5)
     tokens = numpy.random.default_rng(steps).integers(3, size=(rows, steps))
     assert machine.run(tokens).tolist() == [slow_run(machine, word) for word in tokens.tolist()]
@@ -41,7 +41,7 @@ def test_a_million_steps_take_a_moment():
     tokens = numpy.random.default_rng(0).integers(2, size=(1, 1 << 20))
     began = perf_counter()
     machine.run(tokens)
-    assert perf_counter() - began < 2  # some 0.05 s on an idle machine
+    assert perf_counter() - began < 2  # some 0.1 s on an idle machine
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

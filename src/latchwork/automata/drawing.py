@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 RADIUS = 18  # of a state, in pixels
 SPACE = 90  # between neighbours on the circle
-STYLE = "circle{fill:#fff;stroke:#222}path{fill:none;stroke:#666}text{font:11px sans-serif;text-anchor:middle}"
+STYLE = (
+    "circle{fill:#fff;stroke:#222}path{fill:none;stroke:#666}"
+    "text{font:11px sans-serif;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px}"
+)
 
 
 def dot_text(machine: Machine, symbols: Sequence[str] | None = None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +19,7 @@ Array = numpy.ndarray
 Node = TypeVar("Node", bound=Hashable)
 RESERVED = "()|*+?.&^{}, "  # what is no letter in a regular expression
 ROWS = 1024  # rows run together: what a cache holds
-LANES = 8192  # states followed together where there are few rows
+FEW = 16  # rows that are run faster one after the other
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,43 +148,32 @@ class Machine:
     def run(self, tokens: Array | Sequence[Sequence[int]]) -> Array:
         """The output at each step: (B, T) for tokens (B, T), all rows from the start.
 
-        All rows take a step together. Where they are few, each is cut into pieces, and every piece is first run from
-        every state, so that all pieces take a step together.
+        Many rows take each step together; a few are run one after the other.
         """
         words = _integers("tokens", tokens, "(B, T)") if numpy.size(tokens) else numpy.zeros(numpy.shape(tokens), int)
         if words.ndim != 2:
             raise ValueError(f"tokens must be (B, T); got {words.shape}")
         if words.size and (words.min() < 0 or words.max() >= self.n_symbols):
             raise ValueError(f"tokens must be in 0..{self.n_symbols - 1}; got {words.min()}..{words.max()}")
-        rows, steps = words.shape
-        pieces = min(LANES // max(rows * self.n_states, 1), isqrt(steps))
-        if pieces < 4:
-            return self._follow(words, numpy.full(rows, self.start))
-        length = -(-steps // pieces)
-        padded = numpy.zeros((rows, pieces * length), int)
-        padded[:, :steps] = words
-        cut = padded.reshape(rows, pieces, length)
-        ends = numpy.broadcast_to(numpy.arange(self.n_states), (rows, pieces, self.n_states))
-        for step in range(length):
-            ends = self.transitions[ends, cut[:, :, step, None]]
-        starts = numpy.empty((rows, pieces), int)
-        state = numpy.full(rows, self.start)
-        for piece in range(pieces):
-            starts[:, piece] = state
-            state = ends[numpy.arange(rows), piece, state]
-        return self._follow(cut.reshape(-1, length), starts.ravel()).reshape(rows, -1)[:, :steps]
-
-    def _follow(self, words: Array, state: Array) -> Array:
-        """The outputs, (rows, steps), from a state for each row."""
-        table = (self.transitions * self.n_symbols).astype(numpy.intp).ravel()  # states are kept times the symbols
+        table = (self.transitions * self.n_symbols).ravel()  # states are kept times the symbols: one addition a step
         found = numpy.empty(words.shape, self.outputs.dtype)
+        if len(words) < FEW:
+            following = table.tolist()
+            for row, word in enumerate(words):
+                now, places = self.start * self.n_symbols, []
+                for token in word.tolist():
+                    place = now + token
+                    places.append(place)
+                    now = following[place]
+                found[row] = self.outputs.take(numpy.array(places, int))
+            return found
         for first in range(0, len(words), ROWS):
             rows = slice(first, first + ROWS)
-            index = numpy.array(words[rows].T, numpy.intp, order="C")  # a copy, always: it is written to
-            now = state[rows].astype(numpy.intp) * self.n_symbols
+            index = numpy.array(words[rows].T, numpy.int64, order="C")  # a copy, always: it is written to
+            state = numpy.full(index.shape[1], self.start * self.n_symbols)
             for here in index:
-                here += now
-                table.take(here, out=now, mode="clip")
+                here += state
+                table.take(here, out=state, mode="clip")
             found[rows] = self.outputs.take(index).T
         return found
 
