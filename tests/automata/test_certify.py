@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import numpy
+import pytest
+import torch
+
+from latchwork.automata import Machine
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
+from latchwork.automata.compile import compile
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+
+GROUP_FREE = ["a(b|c)*", "(ab)*", "(a|b)*abb", "a+b+", "ab|ba"]
+
+
+def on_grid(model, levels=3):
+    """The same weights, with states rounded to a grid that 0 and 1 are on."""
+    config = replace(model.config, backbone=replace(model.config.backbone, levels=levels))
+    other = MinMaxRNC_LM(model.vocab_size, config)
+    other.load_state_dict(model.state_dict())
+    return other.eval()
+
+
+def change_one_output(machine, state, symbol):
+    outputs = machine.outputs.copy()
+    outputs[state, symbol] = 1 - outputs[state, symbol]
+    return Machine.from_table(machine.transitions, outputs, machine.start)
+
+
+@pytest.mark.parametrize("pattern", GROUP_FREE)
+def test_a_compiled_network_is_proved_right_for_all_words(pattern):
+    machine = Machine.from_regex(pattern, "abc")
+    proof = certify(on_grid(compile(machine)), machine)
+    assert isinstance(proof, Proof)
+    assert proof.margin == 1
+    assert proof.float64_error < 1e-10
+    assert proof.float32_error == 0  # small integers
+    assert proof.states >= machine.reachable().n_states
+
+
+@pytest.mark.parametrize("pattern", GROUP_FREE)
+def test_a_wrong_network_gets_the_shortest_word_on_which_it_is_wrong(pattern):
+    machine = Machine.from_regex(pattern, "abc")
+    model = on_grid(compile(machine))
+    for state in range(machine.n_states):
+        other = change_one_output(machine, state, 1)
+        found = certify(model, other)
+        assert isinstance(found, Counterexample)
+        shortest = machine.equivalent(other)
+        assert len(found.word) == len(shortest)
+        run = numpy.array([found.word])
+        assert found.said == machine.run(run)[0, -1]
+        assert found.expected == other.run(run)[0, -1] != found.said
+
+
+def test_steps_without_an_answer_are_not_judged():
+    machine = Machine.from_regex("(ab)*", "ab")
+    asked = machine.outputs.copy()
+    asked[:, 0] = 7
+    assert isinstance(
+        certify(on_grid(compile(machine)), Machine.from_table(machine.transitions, asked), no_answer=7), Proof
+    )
+    assert isinstance(certify(on_grid(compile(machine)), Machine.from_table(machine.transitions, asked)), Unknown)
+
+
+def random_network(seed, **changes):
+    torch.manual_seed(seed)
+    config = MinMaxRNCLMConfig.small(**{"d_model": 8, "d_state": 3, "n_layers": 1, "levels": 3, **changes})
+    model = MinMaxRNC_LM(2, config).eval()
+    with torch.no_grad():
+        for each in model.parameters():
+            each.add_(torch.randn_like(each) * 0.5)
+    return model
+
+
+def brute_force(model, machine, longest):
+    """The length of the shortest word on which they differ, by trying all; None if there is none so short."""
+    for length in range(1, longest + 1):
+        words = torch.cartesian_prod(*[torch.arange(2)] * length).view(-1, length)
+        with torch.no_grad():
+            said = model(words)[0].argmax(-1).numpy()
+        if (said[:, -1] != machine.run(words.numpy())[:, -1]).any():
+            return length
+    return None
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+@pytest.mark.parametrize("gate", [True, False])
+def test_on_random_networks_it_agrees_with_trying_all_words(n_layers, gate):
+    seen = set()
+    for seed in range(6):
+        model = random_network(seed, n_layers=n_layers, output_gate=gate)
+        with torch.no_grad():
+            constant = int(model(torch.tensor([[0]]))[0].argmax())
+        machine = Machine.from_table([[0, 0]], [[constant, constant]])
+        found = certify(model, machine, tolerance=1e-5, max_states=20_000)
+        shortest = brute_force(model, machine, 7)
+        seen.add(type(found))
+        if isinstance(found, Counterexample):
+            assert shortest == len(found.word) or (shortest is None and len(found.word) > 7)
+        elif isinstance(found, Proof):
+            assert shortest is None
+    assert Counterexample in seen
+
+
+def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
+    machine = Machine.from_regex("(ab)*", "ab")
+    assert "no levels" in certify(compile(machine), machine).reason
+    parity = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
+    assert "degree 2" in certify(on_grid(compile(parity)), parity).reason
+    wide = Machine.from_table([[0, 0, 0]], [[0, 0, 0]])
+    assert "3 symbols, the network 2" in certify(on_grid(compile(machine)), wide).reason
+    loud = Machine.from_table([[0, 0]], [[0, 5]])
+    assert "an output 5" in certify(on_grid(compile(machine)), loud).reason
+    stopped = certify(on_grid(compile(machine)), machine, max_states=1)
+    assert isinstance(stopped, Unknown)
+    assert "more than 1 states" in stopped.reason
+
+
+def test_a_tolerance_wider_than_the_grid_is_unknown():
+    machine = Machine.from_regex("(ab)*", "ab")
+    assert isinstance(certify(on_grid(compile(machine)), machine, tolerance=0.6), Unknown)
