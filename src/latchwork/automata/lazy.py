@@ -15,7 +15,7 @@ Array = numpy.ndarray
 UNKNOWN = -1
 CLOSE = 32  # steps; two misses no further apart are close
 PATIENCE = 16  # close misses in a row, after which states are taken not to repeat
-SHORTEST, LONGEST = 1024, 1 << 16  # steps that the network then takes by itself
+SHORTEST, LONGEST = 64, 1 << 16  # steps that the network then takes by itself
 
 
 class LazyMachine:
@@ -61,9 +61,10 @@ class LazyMachine:
             done += steps
             if done == len(tokens):
                 return
-            close = close + 1 if steps <= CLOSE else 0
-            if steps > LONGEST:
-                chunk = SHORTEST
+            if steps <= CLOSE:
+                close += 1
+            else:
+                close, chunk = 0, SHORTEST
             full = len(self._keys) >= self.max_states
             if close < PATIENCE and not full:
                 self._look(state)
