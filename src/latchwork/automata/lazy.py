@@ -15,6 +15,7 @@ Array = numpy.ndarray
 UNKNOWN = -1
 CLOSE = 32  # steps; two misses no further apart are close
 PATIENCE = 16  # close misses in a row, after which states are taken not to repeat
+AGAIN = 4  # misses after that, before it does so again
 SHORTEST, LONGEST = 64, 1 << 16  # steps that the network then takes by itself
 
 
@@ -77,7 +78,7 @@ class LazyMachine:
             if done == len(tokens):
                 return
             state = self._intern(self._stepper.key(after))
-            chunk, close = min(2 * chunk, LONGEST), PATIENCE - 1  # one more miss, and the network runs on
+            chunk, close = min(2 * chunk, LONGEST), PATIENCE - AGAIN
 
     def _look(self, state: int) -> None:
         """Put what follows a state into the tables."""
