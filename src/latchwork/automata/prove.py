@@ -1,0 +1,157 @@
+"""Train a network until it is proved right, or say how far that went: counterexamples go back into the data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
+from latchwork.automata.machine import Machine
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.tasks.task import IGNORE, Task
+from latchwork.training.seeds import generator, seed_everything
+
+Array = numpy.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofProtocol:
+    """How `train_until_proved` trains.
+
+    steps: of the optimiser in a round, at most; a round ends early after `enough` batches in a row without a mistake.
+    rounds: of training and certifying, at most. rows, length: of a batch. learning_rate: of Adam; it falls to a tenth
+    within a round. clip: of the gradient's norm. tolerance, max_states: of `certify`.
+    """
+
+    rounds: int = 20
+    steps: int = 2000
+    enough: int = 20
+    rows: int = 64
+    length: int = 64
+    learning_rate: float = 3e-3
+    clip: float = 1.0
+    tolerance: float = 1e-4
+    max_states: int = 2_000_000
+
+
+@dataclass
+class Attempt:
+    """What came of it: the model, the last result, and for each round its steps, loss and result."""
+
+    model: MinMaxRNC_LM
+    result: Proof | Counterexample | Unknown
+    rounds: list[dict[str, object]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def train_until_proved(
+    task: Task,
+    config: MinMaxRNCLMConfig,
+    *,
+    seed: int = 0,
+    protocol: ProofProtocol = ProofProtocol(),  # noqa: B008 - frozen
+    watch: Callable[[str], None] | None = None,
+) -> Attempt:
+    """Train on random words of the task's machine, certify, add the counterexample and words near it, and again.
+
+    A word is drawn by going from state to state of the machine by symbols that are even among those after which an
+    answer is still asked for; so that rare tokens come as often as others, unlike in the task's own distribution.
+    """
+    start = time.monotonic()
+    machine, no_answer = Machine.from_task(task), task.vocabulary
+    seed_everything(seed)
+    random = generator(seed, "prove")
+    model = MinMaxRNC_LM(task.vocabulary, config)
+    sampler = _Sampler(machine, no_answer, random)
+    attempt = Attempt(model, Unknown("nothing has been tried", 0, 0.0))
+    for number in range(protocol.rounds):
+        steps, loss = _train(model, sampler, protocol)
+        model.eval()
+        attempt.result = certify(
+            model, machine, no_answer=no_answer, tolerance=protocol.tolerance, max_states=protocol.max_states
+        )
+        described: dict[str, object] = {"steps": steps, "loss": loss, "result": type(attempt.result).__name__}
+        word = getattr(attempt.result, "word", None)
+        if word is not None:
+            described["word"] = list(word)
+            sampler.add(word)
+        attempt.rounds.append(described)
+        if watch is not None:
+            watch(f"round {number + 1}: {steps} steps, loss {loss:.4f}, {attempt.result}")
+        if isinstance(attempt.result, Proof):
+            break
+    attempt.seconds = time.monotonic() - start
+    return attempt
+
+
+class _Sampler:
+    """Random words of a machine, and words near those on which a network was wrong."""
+
+    def __init__(self, machine: Machine, no_answer: int, random: numpy.random.Generator) -> None:
+        from latchwork.automata.certify import _leads_to
+
+        self.machine, self.no_answer, self.random = machine, no_answer, random
+        self.live = _leads_to(machine.transitions, machine.outputs != no_answer)
+        self.words: list[tuple[int, ...]] = []
+
+    def add(self, word: tuple[int, ...]) -> None:
+        self.words.append(word)
+
+    def batch(self, rows: int, length: int) -> tuple[Tensor, Tensor]:
+        """Tokens and answers; half of the rows begin as a word of `add` does, with none, one or two symbols changed."""
+        tokens = numpy.zeros((rows, length), numpy.int64)
+        targets = numpy.full((rows, length), IGNORE)
+        state = numpy.full(rows, self.machine.start)
+        forced = numpy.full((rows, length), -1)
+        for row in range(rows // 2 if self.words else 0):
+            recent = self.words[-64:]
+            word = list(recent[self.random.integers(len(recent))])[:length]
+            for _ in range(self.random.integers(3)):
+                word[self.random.integers(len(word))] = int(self.random.integers(self.machine.n_symbols))
+            forced[row, : len(word)] = word
+        alive = numpy.ones(rows, bool)
+        for step in range(length):
+            allowed = self.live[state]
+            alive &= allowed.any(1)
+            chance = self.random.random(allowed.shape) * allowed
+            symbol = chance.argmax(1)
+            wanted = forced[:, step]
+            given = (wanted >= 0) & allowed[numpy.arange(rows), numpy.maximum(wanted, 0)]
+            symbol = numpy.where(given, wanted, symbol)
+            output = self.machine.outputs[state, symbol]
+            tokens[:, step] = symbol
+            targets[:, step] = numpy.where(alive & (output != self.no_answer), output, IGNORE)
+            state = numpy.where(alive, self.machine.transitions[state, symbol], state)
+        return torch.from_numpy(tokens), torch.from_numpy(targets)
+
+
+def _train(model: MinMaxRNC_LM, sampler: _Sampler, protocol: ProofProtocol) -> tuple[int, float]:
+    """One round; the steps taken and the last loss."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=protocol.learning_rate)
+    right, value = 0, float("nan")
+    for step in range(protocol.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = protocol.learning_rate * (1 - 0.9 * step / protocol.steps)
+        length = int(sampler.random.integers(2, protocol.length, endpoint=True))
+        tokens, targets = sampler.batch(protocol.rows, length)
+        logits, _ = model(tokens)
+        kept = targets != IGNORE
+        if not kept.any():
+            continue
+        loss = nn.functional.cross_entropy(logits[kept], targets[kept])
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), protocol.clip)
+        optimizer.step()
+        value = float(loss.detach())
+        wrong = bool((logits[kept].argmax(-1) != targets[kept]).any())
+        right = 0 if wrong else right + 1
+        if right >= protocol.enough:
+            return step + 1, value
+    return protocol.steps, value
