@@ -8,17 +8,26 @@ neuron does what the rule says, or nothing. All weights are small integers and a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from latchwork.automata.errors import DecompositionTooLarge
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.modules.conv import BasicConv
 from latchwork.modules.layer import MinMaxLayer
 
 Array = numpy.ndarray
+MAX_RULES = 50_000
+MAX_WEIGHTS = 1 << 28  # 1 GiB
+ADVICE = "minimise the machine, allow more by max_rules, or take method='one_hot', which needs one for each symbol"
+ADVICE_WEIGHTS = "minimise the machine, or compile it by another method, or with other groups"
 
 
 @dataclass(frozen=True)
@@ -42,36 +51,50 @@ class Rule:
 
 @dataclass(frozen=True)
 class Action:
-    """x becomes max(r (x) x, s), with (x) the max-min product: r (n, n) and s (n,), each 0 or 1."""
+    """x becomes max(r (x) x, s), with (x) the max-min product: r (n, n) and s (n,), or (parts * n,), each 0 or 1."""
 
     r: Array
     s: Array
 
     @staticmethod
-    def reset(n: int, place: int | None) -> Action:
-        """To the bit at `place` alone, or to none."""
-        s = numpy.zeros(n, int)
-        if place is not None:
-            s[place] = 1
-        return Action(numpy.zeros((n, n), int), s)
+    def only(n: int, place: int) -> Action:
+        """Of n bits that do not depend on each other, to the one at `place` alone."""
+        return Action(numpy.zeros((1, 1), numpy.int8), numpy.eye(1, n, place, dtype=numpy.int8)[0])
 
     @staticmethod
-    def move(targets: Sequence[int]) -> Action:
+    def reset(n: int, *places: int) -> Action:
+        """In each part of n bits, to the one at its place alone."""
+        s = numpy.zeros(n * len(places), numpy.int8)
+        s[[n * part + place for part, place in enumerate(places)]] = 1
+        return Action(numpy.zeros((n, n), numpy.int8), s)
+
+    @staticmethod
+    def move(targets: Sequence[int], parts: int = 1) -> Action:
         """The bit at each place k to targets[k]: a permutation, or any map. (The push form: the paper prints pull.)"""
         n = len(targets)
-        r = numpy.zeros((n, n), int)
+        r = numpy.zeros((n, n), numpy.int8)
         r[list(targets), numpy.arange(n)] = 1
-        return Action(r, numpy.zeros(n, int))
+        return Action(r, numpy.zeros(n * parts, numpy.int8))
 
 
-@dataclass
+@dataclass(eq=False)
 class Unit:
-    """n bits of state with a start, actions, and rules that choose one of them; where no rule holds, bits are held."""
+    """Bits of state with a start, actions, and rules that choose one of them.
+
+    Where no rule holds, the bits are held; with held=False they are cleared. An action whose r is smaller than the unit
+    does the same to each of its parts of that size, while s is for all bits.
+    """
 
     start: Sequence[int]
     actions: Sequence[Action]
     rules: Sequence[Rule]
+    held: bool = True
     bits: list[Bit] = field(default_factory=list)  # where they are in the stream, once the unit is in a network
+
+    @property
+    def size(self) -> int:
+        """Of each part."""
+        return len(self.actions[0].r) if self.actions else len(self.start)
 
     @property
     def scalar(self) -> bool:
@@ -80,16 +103,24 @@ class Unit:
 
 
 class Network:
-    """Layers of units, added one after another; `build` makes the model."""
+    """Layers of units, added one after another; `build` makes the model. It has at most max_rules rules."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, max_rules: int | None = None) -> None:
         self.tokens = [Bit(number) for number in range(tokens)]
         self.width = tokens
         self.layers: list[list[Unit]] = []
+        self.max_rules, self.rules = max_rules, 0
+
+    def check_room(self, rules: int) -> None:
+        """Raise DecompositionTooLarge if so many more rules are too many."""
+        if self.max_rules is not None and self.rules + rules > self.max_rules:
+            raise DecompositionTooLarge("rules", self.rules + rules, ADVICE)
 
     def add(self, units: Iterable[Unit]) -> None:
         """One more layer. Its rules may read the bits of the layers before it, now and one step before."""
         layer = list(units)
+        self.check_room(rules := sum(len(unit.rules) for unit in layer))
+        self.rules += rules
         for unit in layer:
             for rule in unit.rules:
                 for bit in rule.when:
@@ -103,7 +134,7 @@ class Network:
     @property
     def degree(self) -> int:
         """The smallest state degree that holds every unit."""
-        return max((len(unit.start) for layer in self.layers for unit in layer if not unit.scalar), default=1)
+        return max((unit.size for layer in self.layers for unit in layer if not unit.scalar), default=1)
 
     def build(self, outputs: Sequence[Iterable[Bit]]) -> MinMaxRNC_LM:
         """The model whose logit for output o is the number of bits of outputs[o] that are 1."""
@@ -124,20 +155,42 @@ class Network:
             ffn_dropout=0.0,
             output_gate=False,
         )
+        weights = len(plans) * d_model * (2 * d_model + 2 * hidden + d_state * (degree + 2))
+        if weights > MAX_WEIGHTS:
+            raise DecompositionTooLarge("weights", weights, ADVICE_WEIGHTS)
         vocabulary = max(len(self.tokens), len(outputs))
-        model = MinMaxRNC_LM(vocabulary, MinMaxRNCLMConfig(backbone=config, tie_weights=False))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.zero_()
-            for number, bit in enumerate(self.tokens):
-                model.embedding.weight[number, bit.number] = 1
-            for output, bits in enumerate(outputs):
-                for bit in bits:
-                    model.head.weight[output, bit.number] = 1
-            for plan, layer in zip(plans, model.backbone.layers, strict=True):
-                assert isinstance(layer, MinMaxLayer)
-                plan.write(layer, self.tokens)
+        model = _empty(vocabulary, MinMaxRNCLMConfig(backbone=config, tie_weights=False))
+        for number, bit in enumerate(self.tokens):
+            _array(model.embedding.weight)[number, bit.number] = 1
+        for output, bits in enumerate(outputs):
+            _array(model.head.weight)[output, [bit.number for bit in bits]] = 1
+        for plan, layer in zip(plans, model.backbone.layers, strict=True):
+            assert isinstance(layer, MinMaxLayer)
+            plan.write(layer, self.tokens)
         return model.eval()
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Weights that are set afterwards need no random numbers, which for a large model take most of the time."""
+
+    DRAWS = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in self.DRAWS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def _empty(vocabulary: int, config: MinMaxRNCLMConfig) -> MinMaxRNC_LM:
+    """The model with all weights 0."""
+    with _WithoutDraws():
+        model = MinMaxRNC_LM(vocabulary, config)
+    with torch.no_grad():
+        for tensor in itertools.chain(model.parameters(), model.buffers()):
+            tensor.zero_()
+    return model
 
 
 class _Plan:
@@ -145,7 +198,7 @@ class _Plan:
 
     def __init__(self, units: list[Unit], width: int, degree: int) -> None:
         self.units, self.degree = units, degree
-        self.rules = [(unit, rule) for unit in units for rule in unit.rules]
+        self.rules = [(number, rule) for number, unit in enumerate(units) for rule in unit.rules]
         before = sorted({bit.number for _, rule in self.rules for bit in rule.when if bit.before})
         self.before = {number: width + place for place, number in enumerate(before)}
         width += len(before)
@@ -158,45 +211,46 @@ class _Plan:
         self.rows: list[list[int]] = [[] for _ in units]  # of each unit's bits in the neuron
         row = 0
         for number in sorted(range(len(units)), key=lambda each: units[each].scalar):  # matrices first, each aligned
-            if not units[number].scalar:
-                row = -(-row // degree) * degree
-            self.rows[number] = [row + place for place in range(len(units[number].start))]
-            row += len(units[number].start)
-            if not units[number].scalar:
-                row = -(-row // degree) * degree
+            unit = units[number]
+            for _ in range(0, len(unit.start), unit.size):
+                self.rows[number] += range(row, row + unit.size)
+                row += unit.size if unit.scalar else degree
         self.d_state = max(degree, -(-row // degree) * degree)
 
     def write(self, layer: MinMaxLayer, tokens: Sequence[Bit]) -> None:
         """Set the weights, which are all 0."""
         conv, ffn, neuron, n = layer.conv, layer.ffn, layer.neuron, self.degree
         assert isinstance(conv, BasicConv)
+        weight, bias = _array(conv.weight), _array(conv.bias)
         for number, place in self.before.items():  # the first half of the convolution reads the step before
             if number == FIRST.number:
-                for token in tokens:
-                    conv.weight[place, token.number] = -1
-                conv.bias[place] = 1
+                weight[place, [token.number for token in tokens]] = -1
+                bias[place] = 1
             else:
-                conv.weight[place, number] = 1
-        for hidden, (unit, rule) in enumerate(self.rules):
+                weight[place, number] = 1
+        up, up_bias, down = _array(ffn.up.weight), _array(ffn.up.bias), _array(ffn.down.weight)
+        for hidden, (number, rule) in enumerate(self.rules):
             for bit in rule.when:
-                ffn.up.weight[hidden, self.before[bit.number] if bit.before else bit.number] += 1
-            ffn.up.bias[hidden] = 1 - len(rule.when)
-            ffn.down.weight[self.doing[self.units.index(unit), rule.action], hidden] = 1
+                up[hidden, self.before[bit.number] if bit.before else bit.number] += 1
+            up_bias[hidden] = 1 - len(rule.when)
+            down[self.doing[number, rule.action], hidden] = 1
         d_state, r_rows = neuron.d_state, neuron.d_state * n
-        weight, bias = neuron.projection.weight, neuron.projection.bias
-        weight_r, bias_r = weight[:r_rows].view(d_state, n, -1), bias[:r_rows].view(d_state, n)
-        for row in range(d_state):
-            bias_r[row, row % n] = 1  # held
+        weight, bias = _array(neuron.projection.weight), _array(neuron.projection.bias)
+        weight_r, bias_r = weight[:r_rows].reshape(d_state, n, -1), bias[:r_rows].reshape(d_state, n)  # views
+        x0, output = _array(neuron.x0), _array(neuron.output.weight)
         for number, unit in enumerate(self.units):
-            rows = self.rows[number]
-            for place, value in zip(rows, unit.start, strict=True):
-                neuron.x0[place] = value
-            for bit, row in zip(unit.bits, rows, strict=True):
-                neuron.output.weight[bit.number, row] = 1
+            rows = numpy.array(self.rows[number], int)
+            x0[rows] = unit.start
+            output[[bit.number for bit in unit.bits], rows] = 1
+            bias_r[rows, rows % n] = unit.held
             for which, action in enumerate(unit.actions):
                 dimension = self.doing[number, which]
-                change = action.r - numpy.eye(len(rows), dtype=int)
-                for i, j in zip(*numpy.nonzero(change), strict=True):
-                    weight_r[rows[i], rows[j] % n, dimension] = int(change[i, j])
-                for i in numpy.flatnonzero(action.s):
-                    weight[r_rows + rows[i], dimension] = 1
+                i, j = numpy.nonzero(change := action.r - unit.held * numpy.eye(unit.size, dtype=numpy.int8))
+                parts = numpy.arange(0, len(rows), unit.size)[:, None]
+                weight_r[rows[parts + i], rows[parts + j] % n, dimension] = change[i, j]
+                weight[r_rows + rows[numpy.flatnonzero(action.s)], dimension] = 1
+
+
+def _array(tensor: Tensor) -> Array:
+    """The same memory, in which single numbers are set much faster."""
+    return tensor.detach().numpy()
