@@ -3,31 +3,74 @@ import itertools
 import numpy
 import pytest
 import torch
+from group_cases import GROUPS, alternating, cyclic, dihedral, elements, side_by_side, symmetric, transformations
 from hypothesis import given
-from hypothesis import strategies as st
+from machine_cases import machines, random_machine, semiautomaton
 
-from latchwork.automata import Machine
-from latchwork.automata.compile import compile
-from latchwork.automata.decompose import is_group_free
+from latchwork.automata import DecompositionTooLarge, Machine, compile, degree, holonomy, is_group_free
+from latchwork.automata import network as network_module
+from latchwork.automata.split import split
 from latchwork.models import MinMaxRNC_LM
+from latchwork.modules.state import State
 
-EXPRESSIONS = {
+EXPRESSIONS = {  # over a, b, c, and the degree
     "a(b|c)*": 1,
     "(ab)*": 1,
     "(a|b)*abb": 1,
     "a*b*c*": 1,
-    "(aa)*": None,
-    "((a|b)(a|b))*": None,
+    "(aa)*": 2,
+    "((a|b)(a|b))*": 2,
     "(a|b)*a(a|b)": 1,
     "ab|ba": 1,
     "a?b?c?": 1,
     "(abc)*": 1,
     "a+b+": 1,
-    "b*(ab*ab*)*": None,
+    "b*(ab*ab*)*": 2,
     "(a|bc)*": 1,
     "c": 1,
     "(a|b|c)*": 1,
+    "(aaa)*": 3,
+    "(aaaa)*": 2,
+    "(aaaaa)*": 5,
+    "(aaaaaa)*": 3,
+    "((a|b|c){4})*": 2,
+    "(a(b|c)a)*": 1,
+    "(ab|ba)*": 1,
+    "(aab)*": 1,
+    "(a|b)*aba(a|b)*": 1,
+    "c*(ac*ac*ac*)*": 3,
+    "(b|ab*a)*c": 2,
+    "(a*b)*c(a|b)*": 1,
+    "abcabc": 1,
+    "(a|b){2,3}c*": 1,
+    "((ab)(ab))*": 2,
 }
+WAYS = {"direct": ("cascade", "direct"), "series": ("cascade", "series"), "one_hot": ("one_hot",)}
+
+
+def word_problem(generators, symbols=None):
+    """A symbol is multiplied to the product so far, which is the answer; the symbols are the generators, or all."""
+    group = sorted(elements(generators))
+    number = {each: k for k, each in enumerate(group)}
+    factors = group if symbols == "all" else generators
+    table = [[number[tuple(by[point] for point in each)] for by in factors] for each in group]
+    return Machine.from_table(table, table, number[tuple(range(len(group[0])))])
+
+
+WORD_PROBLEMS = {  # and the degree
+    **{f"Z{n}": (word_problem(cyclic(n), "all"), {4: 2, 6: 3}.get(n, n)) for n in range(2, 7)},
+    "S3": (word_problem(symmetric(3), "all"), 3),
+    "D4": (word_problem(dihedral(4), "all"), 2),
+    "A5": (word_problem(alternating(5)), 5),
+    "S5": (word_problem(symmetric(5)), 5),
+}
+ORBITS = semiautomaton(*side_by_side(cyclic(4), cyclic(3)), [0] * 7, [4] * 7)  # a group that moves not all tiles
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """The networks are too small for more, and for threads to wait for each other takes ten times as long."""
+    torch.set_num_threads(1)
 
 
 def all_words(symbols, longest):
@@ -35,76 +78,194 @@ def all_words(symbols, longest):
     return numpy.array(list(itertools.product(range(symbols), repeat=longest)))
 
 
+def random_words(machine, rows, length):
+    return numpy.random.default_rng(0).integers(machine.n_symbols, size=(rows, length))
+
+
 def answers(model, words):
     with torch.no_grad():
-        return model(torch.from_numpy(words))[0].argmax(-1).numpy()
+        return model(torch.from_numpy(words), chunk_size=4096)[0].argmax(-1).numpy()
 
 
-def random_machine(random, states, symbols, outputs=3):
-    shape = (states, symbols)
-    return Machine.from_table(
-        random.integers(states, size=shape), random.integers(outputs, size=shape), int(random.integers(states))
-    )
+def check(model, machine, words):
+    """In both types the answers are the machine's."""
+    for dtype in (torch.float32, torch.bfloat16):
+        assert (answers(model.to(dtype), words) == machine.run(words)).all()
+    model.float()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("method", ["cascade", "one_hot"])
+def prove(model, machine, most=50_000):
+    """Walk network and machine together through all words, breadth first; the number of pairs of states."""
+    network, states = model.initial_state(1), numpy.array([machine.start])
+    symbols, seen = machine.n_symbols, set()
+    with torch.no_grad():
+        while len(states):
+            index, tokens = numpy.repeat(numpy.arange(len(states)), symbols), numpy.tile(range(symbols), len(states))
+            logits, after = model(torch.from_numpy(tokens)[:, None], State(*(each[:, index] for each in network)))
+            assert (logits[:, 0].argmax(-1).numpy() == machine.outputs[states[index], tokens]).all()
+            following = machine.transitions[states[index], tokens]
+            new = []
+            for row, state in enumerate(following.tolist()):
+                key = (state, *((each[:, row] + 0.0).numpy().tobytes() for each in after))
+                if key not in seen:
+                    seen.add(key)
+                    new.append(row)
+            assert len(seen) <= most
+            network, states = State(*(each[:, new] for each in after)), following[new]
+    return len(seen)
+
+
+def machines_of(states):
+    """All transition tables over two symbols in which every state is reached, one for each up to isomorphism."""
+    found = {}
+    for table in itertools.product(range(states), repeat=2 * states):
+        machine = Machine.from_table(numpy.array(table).reshape(states, 2), numpy.zeros((states, 2), int)).reachable()
+        if machine.n_states == states:
+            found[machine.transitions.tobytes()] = machine.transitions
+    return list(found.values())
+
+
+def telling(transitions, number=0):
+    """A machine that says all it knows: for odd numbers the state that follows, else the state and the symbol."""
+    outputs = numpy.arange(transitions.size).reshape(transitions.shape)
+    return Machine.from_table(transitions, transitions if number % 2 else outputs)
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("pattern", EXPRESSIONS)
-def test_an_expression_becomes_a_network_that_is_right_on_all_words(pattern, method, dtype):
+def test_an_expression_becomes_a_network_that_is_right_on_all_words(pattern, way):
     machine = Machine.from_regex(pattern, "abc")
-    model = compile(machine, method).to(dtype)
-    words = all_words(3, 6)
-    assert (answers(model, words) == machine.run(words)).all()
+    model = compile(machine, *WAYS[way])
+    check(model, machine, all_words(3, 6))
+    if way == "series":
+        assert model.config.backbone.degree == EXPRESSIONS[pattern]
 
 
-@pytest.mark.parametrize("method", ["cascade", "one_hot"])
-def test_every_machine_of_two_states_and_two_symbols(method):
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("states", "count"), [(1, 1), (2, 12), (3, 216)])
+def test_every_machine_of_at_most_three_states_and_two_symbols(states, count, way):
+    tables = machines_of(states)
+    assert len(tables) == count
     words = all_words(2, 6)
-    for table in itertools.product(range(2), repeat=8):
-        machine = Machine.from_table(numpy.array(table[:4]).reshape(2, 2), numpy.array(table[4:]).reshape(2, 2))
-        assert (answers(compile(machine, method), words) == machine.run(words)).all()
+    for number, table in enumerate(tables):
+        machine = telling(table, number)
+        assert (answers(compile(machine, *WAYS[way]), words) == machine.run(words)).all()
 
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3))
-def test_random_machines(seed, states, symbols):
-    random = numpy.random.default_rng(seed)
-    machine = random_machine(random, states, symbols)
-    words = random.integers(symbols, size=(8, 40))
-    for method in ("cascade", "one_hot"):
-        model = compile(machine, method)
-        for dtype in (torch.float32, torch.bfloat16):
-            assert (answers(model.to(dtype), words) == machine.run(words)).all()
+@pytest.mark.parametrize("way", WAYS)
+def test_many_machines_of_four_states_and_two_symbols(way):
+    random = numpy.random.default_rng(0)
+    words = all_words(2, 8)
+    for number in range(60):
+        machine = telling(random.integers(4, size=(4, 2)), number)
+        check(compile(machine, *WAYS[way]), machine, words)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 5))
-def test_the_degree_is_one_exactly_when_there_is_no_group(seed, states):
-    machine = random_machine(numpy.random.default_rng(seed), states, 2)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("states", range(5, 11))
+def test_random_machines(states, way):
+    for seed in range(3):
+        machine = random_machine(seed, states, symbols=2 + seed % 2, outputs=3)
+        check(compile(machine, *WAYS[way]), machine, random_words(machine, 4, 60))
+
+
+@given(machines(states=5))
+def test_any_machine(machine):
+    for way in WAYS.values():
+        words = random_words(machine, 4, 20)
+        assert (answers(compile(machine, *way), words) == machine.run(words)).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", WORD_PROBLEMS)
+def test_word_problems(name, way):
+    machine, expected = WORD_PROBLEMS[name]
+    model = compile(machine, *WAYS[way])
+    check(model, machine, random_words(machine, 4, 80))
+    assert model.config.backbone.degree == (expected if way == "series" else machine.n_states)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_full_transformation_monoids(n, way):
+    machine = transformations(n)
+    model = compile(machine, *WAYS[way])
+    check(model, machine, random_words(machine, 8, 80))
+    assert model.config.backbone.degree == (min(n, 3) if way == "series" else n)
+
+
+def test_groups_that_act_on_fewer_points_than_there_are():
+    for name in ("C12", "S4", "D6", "A4", "2^3 : PSL(3, 2)"):
+        machine = semiautomaton(*GROUPS[name][0], [0] * len(GROUPS[name][0][0]))
+        model = compile(machine, groups="series")
+        check(model, machine, random_words(machine, 4, 80))
+        assert model.config.backbone.degree == GROUPS[name][3]
+
+
+def test_a_group_with_two_orbits():
+    (level,) = split(holonomy(ORBITS)).levels
+    assert level.orbits == 2
+    model = compile(ORBITS, groups="series")
+    assert model.config.backbone.degree == 3
+    check(model, ORBITS, random_words(ORBITS, 4, 80))
+
+
+def test_a_level_with_groups_of_two_classes():
+    machine = random_machine(9, 7)
+    levels = [level for level in split(holonomy(machine)).levels if level.points and len(level.parts) > 1]
+    assert any(level.level.tiles > degree(machine) for level in levels)
+    check(compile(machine, groups="series"), machine, random_words(machine, 8, 100))
+
+
+@given(machines(states=6))
+def test_the_degree_is_one_exactly_when_there_is_no_group_and_by_series_the_machines(machine):
     assert (compile(machine).config.backbone.degree == 1) == is_group_free(machine)
+    assert compile(machine, groups="series").config.backbone.degree == degree(machine)
 
 
 def test_no_network_of_degree_one_comes_out_for_parity():
     parity = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
-    assert compile(parity).config.backbone.degree == 2
-    assert compile(parity, "one_hot").config.backbone.degree == 2
+    for way in WAYS.values():
+        assert compile(parity, *way).config.backbone.degree == 2
 
 
-def test_the_push_form_is_right_on_the_symmetric_group_of_three():
-    permutations = list(itertools.permutations(range(3)))
-    index = {each: k for k, each in enumerate(permutations)}
-    table = [[index[tuple(b[a[k]] for k in range(3))] for b in permutations] for a in permutations]
-    machine = Machine.from_table(table, table)
-    words = numpy.random.default_rng(0).integers(6, size=(20, 100))
-    for method in ("cascade", "one_hot"):
-        assert (answers(compile(machine, method), words) == machine.run(words)).all()
+PROVED = {
+    **{pattern: Machine.from_regex(pattern, "abc") for pattern in ("(a|b)*abb", "(abc)*", "(aaaa)*", "b*(ab*ab*)*")},
+    **{name: WORD_PROBLEMS[name][0] for name in ("Z4", "Z6", "S3", "D4")},
+    "T3": transformations(3),
+    "orbits": ORBITS,
+    "random": random_machine(1, 4),
+    "random with groups": random_machine(1, 5),
+}
 
 
-def test_a_long_word():
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PROVED)
+def test_right_on_all_words_of_all_lengths(name, way):
+    machine = PROVED[name]
+    assert prove(compile(machine, *WAYS[way]), machine) >= machine.minimise().n_states
+
+
+def test_the_walk_finds_a_wrong_answer():
     machine = Machine.from_regex("(a|b)*abb", "ab")
-    word = numpy.random.default_rng(0).integers(2, size=(1, 100_000))
-    model = compile(machine)
-    with torch.no_grad():
-        found = model(torch.from_numpy(word), chunk_size=4096)[0].argmax(-1).numpy()
-    assert (found == machine.run(word)).all()
+    with pytest.raises(AssertionError):
+        prove(compile(Machine.from_regex("(a|b)*ab", "ab")), machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "way"),
+    [
+        (Machine.from_regex("(a|b)*abb", "ab"), "direct"),
+        (Machine.from_regex("((a|b|c){4})*", "abc"), "series"),
+        (WORD_PROBLEMS["S3"][0], "series"),
+        (WORD_PROBLEMS["S3"][0], "one_hot"),
+        (transformations(4), "series"),
+    ],
+    ids=["(a|b)*abb", "((a|b|c){4})*", "S3", "S3, one_hot", "T4"],
+)
+def test_a_long_word(machine, way):
+    word = random_words(machine, 1, 100_000)
+    assert (answers(compile(machine, *WAYS[way]), word) == machine.run(word)).all()
 
 
 def test_a_compiled_network_is_an_ordinary_model(tmp_path):
@@ -136,6 +297,36 @@ def test_packed_words_do_not_see_each_other():
     assert (found.reshape(10, 6) == machine.run(words.reshape(10, 6))).all()
 
 
+def test_a_cascade_of_too_many_rules_stops_and_says_how_many():
+    machine = random_machine(0, 8)
+    for groups in ("direct", "series"):
+        with pytest.raises(DecompositionTooLarge, match=r"\d\d rules and no end; .*max_rules") as caught:
+            compile(machine, groups=groups, max_rules=50)
+        assert caught.value.reached > 50
+    with pytest.raises(DecompositionTooLarge, match="rules"):
+        compile(semiautomaton(*GROUPS["2^3 : PSL(3, 2)"][0]), groups="series", max_rules=1000)
+    assert compile(machine, "one_hot", max_rules=1).config.backbone.degree == 8
+
+
+def test_a_network_of_too_many_weights_is_not_made(monkeypatch):
+    monkeypatch.setattr(network_module, "MAX_WEIGHTS", 10_000)
+    with pytest.raises(DecompositionTooLarge, match="weights"):
+        compile(random_machine(0, 8))
+
+
+def test_making_a_network_draws_no_random_numbers():
+    before = torch.get_rng_state()
+    compile(Machine.from_regex("(ab)*", "ab"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_unknown_method_is_named():
+    machine = Machine.from_regex("a", "ab")
     with pytest.raises(ValueError, match="method must be 'cascade' or 'one_hot'; got 'magic'"):
-        compile(Machine.from_regex("a", "ab"), "magic")
+        compile(machine, "magic")
+    with pytest.raises(ValueError, match="groups must be 'direct' or 'series'; got 'magic'"):
+        compile(machine, groups="magic")
+    with pytest.raises(ValueError, match="groups must be 'direct' with method 'one_hot'"):
+        compile(machine, "one_hot", "series")
+    with pytest.raises(ValueError, match="max_rules must be at least 1; got 0"):
+        compile(machine, max_rules=0)
