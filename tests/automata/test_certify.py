@@ -22,7 +22,7 @@ def on_grid(model, levels=3):
 
 def change_one_output(machine, state, symbol):
     outputs = machine.outputs.copy()
-    outputs[state, symbol] = 1 - outputs[state, symbol]
+    outputs[state, symbol] = 1 - min(1, outputs[state, symbol])
     return Machine.from_table(machine.transitions, outputs, machine.start)
 
 
@@ -50,6 +50,15 @@ def test_a_wrong_network_gets_the_shortest_word_on_which_it_is_wrong(pattern):
         run = numpy.array([found.word])
         assert found.said == machine.run(run)[0, -1]
         assert found.expected == other.run(run)[0, -1] != found.said
+
+
+@pytest.mark.parametrize("method", ["cascade", "one_hot"])
+def test_units_of_higher_degree_are_walked_through_too(method):
+    for m in (2, 3, 5):
+        table = [[(state + symbol) % m for symbol in range(2)] for state in range(m)]
+        machine = Machine.from_table(table, table)
+        assert isinstance(certify(on_grid(compile(machine, method)), machine), Proof)
+        assert isinstance(certify(on_grid(compile(machine, method)), change_one_output(machine, 1, 0)), Counterexample)
 
 
 def test_steps_without_an_answer_are_not_judged():
@@ -105,8 +114,6 @@ def test_on_random_networks_it_agrees_with_trying_all_words(n_layers, gate):
 def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
     machine = Machine.from_regex("(ab)*", "ab")
     assert "no levels" in certify(compile(machine), machine).reason
-    parity = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
-    assert "degree 2" in certify(on_grid(compile(parity)), parity).reason
     wide = Machine.from_table([[0, 0, 0]], [[0, 0, 0]])
     assert "3 symbols, the network 2" in certify(on_grid(compile(machine)), wide).reason
     loud = Machine.from_table([[0, 0]], [[0, 5]])

@@ -104,8 +104,6 @@ def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str 
     config = model.backbone.config
     if config.levels is None:
         return "the network has no levels: its states are not on a finite grid"
-    if config.degree > 1:
-        return f"the network has degree {config.degree}; degree one is what is walked through"
     if machine.n_symbols > model.vocab_size:
         return f"the machine has {machine.n_symbols} symbols, the network {model.vocab_size} tokens"
     outputs = machine.outputs[machine.outputs != no_answer] if no_answer is not None else machine.outputs
@@ -120,14 +118,15 @@ class _Layer:
     def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, tolerance: float) -> None:
         self.layer, self.single, self.levels, self.tolerance = layer, single, levels, tolerance
         neuron = layer.neuron
-        self.d_state, self.gated = neuron.d_state, neuron.output_gate
+        self.d_state, self.degree, self.gated = neuron.d_state, neuron.degree, neuron.output_gate
+        self.r_width = neuron.d_state * neuron.degree
         self.grid = numpy.array([(2 * i - (levels - 1)) / (levels - 1) for i in range(levels)])
         self.u = _Rows(neuron.d_model)  # inputs by number; 0 stands for none, before the first step
         self.u.add(numpy.zeros((1, neuron.d_model)))
         self.radius = _Rows(1)
         self.radius.add(numpy.zeros((1, 1)))
         self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
-        self.r, self.s = _Rows(neuron.d_state, numpy.uint8), _Rows(neuron.d_state, numpy.uint8)
+        self.r, self.s = _Rows(self.r_width, numpy.uint8), _Rows(neuron.d_state, numpy.uint8)
         self.gate, self.now = _Rows(neuron.d_state if self.gated else 1), _Rows(1, numpy.int64)
         self.both_sides = 0
         self.float64_error = self.float32_error = 0.0
@@ -150,9 +149,9 @@ class _Layer:
         z, radius = bounds.drive(self.layer, u, previous)
         self.float64_error = max(self.float64_error, float(radius.max()))
         self._compare_float32(z, u.value, previous.value)
-        n = self.d_state
-        lower, upper = (self._level(z[:, : 2 * n] + side * self.tolerance) for side in (-1, 1))
-        gate = z[:, 2 * n :].sigmoid().numpy() if self.gated else numpy.zeros((len(keys), 1))
+        r_width, both = self.r_width, self.r_width + self.d_state
+        lower, upper = (self._level(z[:, :both] + side * self.tolerance) for side in (-1, 1))
+        gate = z[:, both:].sigmoid().numpy() if self.gated else numpy.zeros((len(keys), 1))
         for row, key in enumerate(keys):
             unsure = numpy.flatnonzero(lower[row] != upper[row])
             if 2 ** len(unsure) > MOST_SIDES:
@@ -162,8 +161,8 @@ class _Layer:
             for sides in product((False, True), repeat=len(unsure)):
                 chosen = lower[row].copy()
                 chosen[unsure] = numpy.where(sides, upper[row][unsure], chosen[unsure])
-                self.r.add(chosen[None, :n])
-                self.s.add(chosen[None, n:])
+                self.r.add(chosen[None, :r_width])
+                self.s.add(chosen[None, r_width:])
                 self.gate.add(gate[row : row + 1])
                 self.now.add(now[row : row + 1, None])
 
@@ -183,6 +182,17 @@ class _Layer:
         self.float32_error = max(
             self.float32_error, float((self.single.drive(small, v, before).double() - z).abs().max())
         )
+
+    def recur(self, rows: Array, x: Array) -> Array:
+        """The states that follow x at rows of `drives`, all as levels."""
+        r, n = self.r[rows], self.degree
+        if n == 1:
+            kept = numpy.minimum(r, x)
+        else:
+            units = x.reshape(len(x), -1, 1, n)
+            kept = numpy.minimum(r.reshape(len(x), -1, n, n), units).max(-1).reshape(x.shape)
+        after: Array = numpy.maximum(kept, self.s[rows])
+        return after
 
     def outputs(self, rows: Array, x: Array) -> bounds.Bounded:
         """The layer's output at rows of `drives` with states x (as levels) after the step."""
@@ -340,7 +350,7 @@ class _Front:
                 offset = numpy.arange(len(again)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
                 here, symbols, now, rows = here[again], symbols[again], now[again], rows[again] + offset
                 inputs, states = [each[again] for each in inputs], [each[again] for each in states]
-            x = numpy.maximum(numpy.minimum(layer.r[rows], self.x[depth][here]), layer.s[rows])
+            x = layer.recur(rows, self.x[depth][here])
             inputs.append(now)
             states.append(x)
             if depth + 1 < len(walk.layers):

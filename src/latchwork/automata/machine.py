@@ -263,6 +263,25 @@ class Machine:
 
         draw(self, Path(path), symbols)
 
+    def save(self, path: str | Path) -> None:
+        """Write the tables as JSON."""
+        from latchwork.training.folder import write_json
+
+        values = {"transitions": self.transitions.tolist(), "outputs": self.outputs.tolist(), "start": self.start}
+        write_json(Path(path), values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Machine:
+        """The machine that `save` wrote."""
+        from latchwork.training.folder import read_json
+
+        values = read_json(Path(path))
+        if values is None:
+            raise FileNotFoundError(f"no file {path}")
+        if set(values) != {"transitions", "outputs", "start"}:
+            raise ValueError(f"{path} must hold transitions, outputs and start; got {', '.join(sorted(values))}")
+        return cls.from_table(**values)
+
     def __eq__(self, other: object) -> bool:
         """The same but for the names of states, and for states that no word reaches."""
         if not isinstance(other, Machine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from latchwork.cli.automata import certify, compile, draw, extract
 from latchwork.cli.check import check
 from latchwork.cli.list import list_experiments
 from latchwork.cli.report import report
@@ -14,6 +15,8 @@ app.command()(check)
 app.command("list")(list_experiments)
 app.command(cls=RunCommand)(run)
 app.command()(report)
+for command in (compile, extract, certify, draw):
+    app.command()(command)
 
 
 @app.callback()

@@ -1,0 +1,159 @@
+"""`latchwork compile`, `extract`, `certify`, `draw`: machines and networks, one made from the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from latchwork.automata.machine import Machine
+from latchwork.models import MinMaxRNC_LM
+
+Alphabet = Annotated[
+    str, typer.Option(help="the letters, token i is the i-th; default: those of the expression, sorted")
+]
+Folder = Annotated[str, typer.Argument(help="a model's folder, or the name of a network of the zoo")]
+
+
+def compile(
+    expression: Annotated[str, typer.Argument(help="a regular expression: letters, (), |, *, +, ?")],
+    alphabet: Alphabet = "",
+    method: Annotated[str, typer.Option(help="cascade or one_hot")] = "cascade",
+    out: Annotated[Path | None, typer.Option(help="a folder to save the network in")] = None,
+) -> None:
+    """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
+    from latchwork.automata.compile import compile as compile_machine
+
+    machine = _expression(expression, alphabet)
+    try:
+        chosen: Literal["cascade", "one_hot"] = "one_hot" if method == "one_hot" else "cascade"
+        if method not in ("cascade", "one_hot"):
+            raise ValueError(f"must be cascade or one_hot; got {method!r}")
+        model = compile_machine(machine, chosen)
+    except (ValueError, RuntimeError) as error:
+        raise typer.BadParameter(str(error), param_hint="--method") from None
+    shape = model.config.backbone
+    typer.echo(
+        f"{machine.n_states} states; a network of degree {shape.degree}, {shape.n_layers} layers, {shape.d_state} "
+        f"state scalars, {model.parameter_count():,} parameters"
+    )
+    if out is not None:
+        model.save(out)
+        typer.echo(out)
+
+
+def extract(
+    path: Folder,
+    max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 100_000,
+    symbols: Annotated[int | None, typer.Option(min=1, help="the tokens that come: 0 to this, less one")] = None,
+    out: Annotated[Path | None, typer.Option(help="a JSON file for the machine, minimal")] = None,
+) -> None:
+    """Find the machine that a network is, exactly. Exit code 1 if it has too many states."""
+    from latchwork.automata.extract import StateExplosion
+    from latchwork.automata.extract import extract as extract_machine
+
+    model = _model(path)
+    console = Console(stderr=True)
+    try:
+        with console.status("stepping") as status:
+            machine = extract_machine(
+                model,
+                max_states,
+                symbols=symbols,
+                watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
+            )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--symbols") from None
+    except StateExplosion as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    smallest = machine.minimise()
+    typer.echo(f"{machine.n_states:,} states; the smallest machine that does the same has {smallest.n_states:,}")
+    if out is not None:
+        smallest.save(out)
+        typer.echo(out)
+
+
+def certify(
+    path: Folder,
+    task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
+    tolerance: Annotated[float, typer.Option(min=0, help="of every drive before it is rounded to its level")] = 1e-4,
+    max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
+) -> None:
+    """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
+
+    Exit code 0: proved. 1: a counterexample. 2: neither, or bad usage.
+    """
+    from latchwork.automata.certify import Counterexample, Proof
+    from latchwork.automata.certify import certify as certify_model
+    from latchwork.tasks import make_task
+
+    model = _model(path)
+    try:
+        made = make_task(task)
+        machine = Machine.from_task(made)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="TASK") from None
+    with Console(stderr=True).status("walking") as status:
+        result = certify_model(
+            model,
+            machine,
+            no_answer=made.vocabulary,
+            tolerance=tolerance,
+            max_states=max_states,
+            watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
+        )
+    if isinstance(result, Proof):
+        typer.echo(
+            f"proved: right on all words of {made.name}, of any length, for every run whose drives are within "
+            f"{result.tolerance:g} of exact (float64, any order of sums: {result.float64_error:.1e}; float32, "
+            f"measured: {result.float32_error:.1e}).\n"
+            f"{result.states:,} states, margin {result.margin:.3g}, {result.seconds:.1f} s"
+        )
+        return
+    if isinstance(result, Counterexample):
+        typer.echo(f"wrong: to {list(result.word)} it says {result.said}, and should say {result.expected}")
+        raise typer.Exit(1)
+    typer.echo(f"unknown: {result.reason}", err=True)
+    raise typer.Exit(2)
+
+
+def draw(
+    what: Annotated[str, typer.Argument(help="a regular expression, or a JSON file of `latchwork extract`")],
+    out: Annotated[Path, typer.Option(help="the SVG file")] = Path("machine.svg"),
+    alphabet: Alphabet = "",
+) -> None:
+    """Draw a machine."""
+    if what.endswith(".json"):
+        try:
+            machine, letters = Machine.load(what), None
+        except (ValueError, OSError) as error:
+            raise typer.BadParameter(str(error), param_hint="WHAT") from None
+    else:
+        machine, letters = _expression(what, alphabet), alphabet or _letters(what)
+    machine.draw(out, letters)
+    typer.echo(out)
+
+
+def _letters(expression: str) -> str:
+    return "".join(sorted({each for each in expression if each.isalnum()}))
+
+
+def _expression(expression: str, alphabet: str) -> Machine:
+    try:
+        return Machine.from_regex(expression, alphabet or _letters(expression))
+    except (ValueError, ImportError) as error:
+        raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
+
+
+def _model(path: str) -> MinMaxRNC_LM:
+    from latchwork import zoo
+
+    if path in zoo.names():
+        return zoo.load(path)
+    try:
+        return MinMaxRNC_LM.load(path)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error), param_hint="PATH") from None

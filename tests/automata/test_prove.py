@@ -1,0 +1,48 @@
+import numpy
+import pytest
+import torch
+
+from latchwork.automata import Machine
+from latchwork.automata.certify import Proof
+from latchwork.automata.compile import compile
+from latchwork.automata.learn import learn
+from latchwork.automata.prove import ProofProtocol, _Sampler, train_until_proved
+from latchwork.models import MinMaxRNCLMConfig
+from latchwork.tasks import IGNORE, make_task
+
+TINY = MinMaxRNCLMConfig.small(d_model=16, d_state=8, n_layers=1, levels=3, output_gate=False, ffn_dropout=0.0)
+
+
+def test_a_small_network_is_trained_until_it_is_proved_right():
+    attempt = train_until_proved(make_task("fflm(0.8)"), TINY, protocol=ProofProtocol(steps=400, rounds=4))
+    assert isinstance(attempt.result, Proof)
+    assert attempt.rounds[-1]["result"] == "Proof"
+
+
+def test_what_is_not_reached_is_reported_with_its_words():
+    attempt = train_until_proved(make_task("sequences(2)"), TINY, protocol=ProofProtocol(steps=3, rounds=2))
+    assert [each["result"] for each in attempt.rounds] == ["Counterexample"] * 2
+    assert all(each["word"] for each in attempt.rounds)
+
+
+@pytest.mark.parametrize("name", ["latching(3)", "induction_heads(3)", "sequences(2)", "fflm(0.8)"])
+def test_drawn_words_are_those_of_the_task_with_its_answers(name):
+    task = make_task(name)
+    machine = Machine.from_task(task)
+    sampler = _Sampler(machine, task.vocabulary, numpy.random.default_rng(0))
+    word = task.sample("train", 0, 1, 12).tokens[0].tolist()
+    sampler.add(tuple(word))
+    tokens, targets = sampler.batch(64, 30)
+    expected = torch.from_numpy(machine.run(tokens.numpy()))
+    asked = targets != IGNORE
+    assert asked.any()
+    assert (targets == expected)[asked].all()
+    assert any(row[: len(word)] == word for row in tokens.tolist())
+
+
+def test_learning_finds_the_machine_of_a_compiled_network_and_calls_it_a_hypothesis():
+    machine = Machine.from_regex("a(b|c)*", "abc")
+    hypothesis = learn(compile(machine, "one_hot"), symbols=3, words=100)
+    assert hypothesis.machine.equivalent(machine) is None
+    assert hypothesis.tried == 100
+    assert hypothesis.queries > 0
