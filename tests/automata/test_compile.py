@@ -6,12 +6,12 @@ import torch
 from group_cases import GROUPS, alternating, cyclic, dihedral, elements, side_by_side, symmetric, transformations
 from hypothesis import given
 from machine_cases import machines, random_machine, semiautomaton
+from network_cases import all_words, answers, prove, random_words
 
 from latchwork.automata import DecompositionTooLarge, Machine, compile, degree, holonomy, is_group_free
 from latchwork.automata import network as network_module
 from latchwork.automata.split import split
 from latchwork.models import MinMaxRNC_LM
-from latchwork.modules.state import State
 
 EXPRESSIONS = {  # over a, b, c, and the degree
     "a(b|c)*": 1,
@@ -73,46 +73,11 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-def all_words(symbols, longest):
-    """(symbols ** longest, longest): every word of that length, and with it all that it begins with."""
-    return numpy.array(list(itertools.product(range(symbols), repeat=longest)))
-
-
-def random_words(machine, rows, length):
-    return numpy.random.default_rng(0).integers(machine.n_symbols, size=(rows, length))
-
-
-def answers(model, words):
-    with torch.no_grad():
-        return model(torch.from_numpy(words), chunk_size=4096)[0].argmax(-1).numpy()
-
-
 def check(model, machine, words):
     """In both types the answers are the machine's."""
     for dtype in (torch.float32, torch.bfloat16):
         assert (answers(model.to(dtype), words) == machine.run(words)).all()
     model.float()
-
-
-def prove(model, machine, most=50_000):
-    """Walk network and machine together through all words, breadth first; the number of pairs of states."""
-    network, states = model.initial_state(1), numpy.array([machine.start])
-    symbols, seen = machine.n_symbols, set()
-    with torch.no_grad():
-        while len(states):
-            index, tokens = numpy.repeat(numpy.arange(len(states)), symbols), numpy.tile(range(symbols), len(states))
-            logits, after = model(torch.from_numpy(tokens)[:, None], State(*(each[:, index] for each in network)))
-            assert (logits[:, 0].argmax(-1).numpy() == machine.outputs[states[index], tokens]).all()
-            following = machine.transitions[states[index], tokens]
-            new = []
-            for row, state in enumerate(following.tolist()):
-                key = (state, *((each[:, row] + 0.0).numpy().tobytes() for each in after))
-                if key not in seen:
-                    seen.add(key)
-                    new.append(row)
-            assert len(seen) <= most
-            network, states = State(*(each[:, new] for each in after)), following[new]
-    return len(seen)
 
 
 def machines_of(states):
