@@ -38,7 +38,7 @@ def prove(model: MinMaxRNC_LM, machine: Machine, most: int = 50_000) -> int:
             following = machine.transitions[states[index], tokens]
             new = []
             for row, state in enumerate(following.tolist()):
-                key = (state, *((each[:, row] + 0.0).numpy().tobytes() for each in after))
+                key = (state, *(each[:, row].double().add(0.0).numpy().tobytes() for each in after))
                 if key not in seen:
                     seen.add(key)
                     new.append(row)
