@@ -16,12 +16,6 @@ from latchwork.automata import (
     permutation_unit,
 )
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 UNITS = {
     "latch": identity_reset_unit([None, 0, 2, 1], levels=(-1.0, 0.25, 7.0)),
     "S3": permutation_unit([(1, 2, 0), (1, 0, 2)]),

@@ -38,11 +38,6 @@ SEEDS = st.integers(0, 10**6)
 PARITY = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 def steps(seed, T, n, *, ties=True, dtype=torch.float64):
     """r, s and x0 of T steps of one unit of degree n, as minmax_scan takes them: small integers, or continuous."""
     generator = torch.Generator().manual_seed(seed)
@@ -103,7 +98,7 @@ def is_realised(unit, epsilon):
 
 @given(st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=4), SEEDS)
 def test_an_identity_reset_semiautomaton_is_a_unit_of_dimension_one(targets, seed):
-    """[882], in full [3677], for any levels more than two epsilon apart. ([3720] prints the values of R swapped.)"""
+    """[882], in full [3677], for any levels more than two epsilon apart. ([3714] prints the values of R swapped.)"""
     levels = numpy.random.default_rng(seed).permutation(numpy.arange(-8.0, 8.0))[:4].tolist()
     unit = identity_reset_unit(targets, levels)
     assert unit.degree == 1
