@@ -1,3 +1,4 @@
+import importlib
 import itertools
 
 import numpy
@@ -8,6 +9,7 @@ from hypothesis import given
 from machine_cases import machines, random_machine, semiautomaton
 from network_cases import all_words, answers, prove, random_words
 
+from latchwork import automata
 from latchwork.automata import DecompositionTooLarge, Machine, compile, degree, holonomy, is_group_free
 from latchwork.automata import network as network_module
 from latchwork.automata.split import split
@@ -277,6 +279,13 @@ def test_making_a_network_draws_no_random_numbers():
     before = torch.get_rng_state()
     compile(Machine.from_regex("(ab)*", "ab"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_package_gives_functions_where_modules_have_the_same_name():
+    for name in automata.__all__:
+        module = importlib.import_module(f"latchwork.automata.{name}") if name in ("compile", "certify") else automata
+        assert getattr(automata, name) is getattr(module, name)
+    assert list(automata.__all__) == sorted(automata.__all__)
 
 
 def test_an_unknown_method_is_named():

@@ -12,7 +12,10 @@ from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.compile import compile
 from latchwork.automata.decompose import degree, is_group_free
 from latchwork.automata.errors import DecompositionTooLarge
+from latchwork.automata.extract import StateExplosion, extract
 from latchwork.automata.holonomy import Action, Holonomy, Level, holonomy
+from latchwork.automata.lazy import LazyMachine
+from latchwork.automata.learn import Hypothesis, learn
 from latchwork.automata.machine import Machine
 
 __all__ = [
@@ -21,18 +24,23 @@ __all__ = [
     "Counterexample",
     "DecompositionTooLarge",
     "Holonomy",
+    "Hypothesis",
+    "LazyMachine",
     "Level",
     "Machine",
     "Proof",
     "SemiautomatonUnit",
+    "StateExplosion",
     "Unknown",
     "cascade",
     "certify",
     "compile",
     "degree",
+    "extract",
     "general_unit",
     "holonomy",
     "identity_reset_unit",
     "is_group_free",
+    "learn",
     "permutation_unit",
 ]
