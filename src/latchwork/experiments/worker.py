@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -51,7 +52,7 @@ def _write_progress(path: Path) -> Watch:
     def watch(progress: Progress) -> None:
         nonlocal written
         if (now := time.monotonic()) - written > 0.5:
-            write_json(path, vars(progress))
+            write_json(path, {"process": os.getpid(), **vars(progress)})
             written = now
 
     return watch
