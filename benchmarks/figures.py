@@ -63,7 +63,8 @@ def results(folder: Path) -> str:
     """The tables of the paper's experiments, as `latchwork report` has them."""
     groups = group_records(read_records(folder))
     ablation = ablation_table(groups)
-    return "\n\n".join(markdown(each).strip() for each in [*results_tables(groups), *([ablation] if ablation else [])])
+    tables = [*results_tables(groups), *([ablation] if ablation else [])]
+    return "\n\n".join(markdown(each).strip().replace("## ", "#### ", 1) for each in tables)
 
 
 def between(marks: tuple[str, str], text: str, figures: str) -> str:
