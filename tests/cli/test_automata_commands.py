@@ -1,0 +1,79 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from latchwork.automata import Machine
+from latchwork.cli.main import app
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    return runner.invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
+
+
+def test_compile_extract_and_draw_go_round(tmp_path):
+    result = run("compile", "a(b|c)*d", "--out", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    assert "degree 1" in result.stdout
+    result = run("extract", tmp_path / "model", "--symbols", 4, "--out", tmp_path / "machine.json")
+    assert result.exit_code == 0, result.output
+    machine = Machine.load(tmp_path / "machine.json")
+    assert machine == Machine.from_regex("a(b|c)*d", "abcd")
+    result = run("draw", tmp_path / "machine.json", "--out", tmp_path / "machine.svg")
+    assert result.exit_code == 0, result.output
+    assert "<svg" in (tmp_path / "machine.svg").read_text()
+    assert run("draw", "(ab)*", "--out", tmp_path / "other.svg").exit_code == 0
+
+
+def test_one_hot_and_a_given_alphabet():
+    result = run("compile", "(ab)*", "--alphabet", "abc", "--method", "one_hot")
+    assert result.exit_code == 0
+    assert "degree 3" in result.stdout
+
+
+def test_certify_exits_with_what_it_found(tmp_path):
+    proved = run("certify", "fflm", "fflm(0.8)")
+    assert proved.exit_code == 0, proved.output
+    assert "proved: right on all words of fflm(0.8)" in proved.stdout
+    wrong = run("certify", "latching-4", "latching(4, all)")  # it was proved for other distractors
+    assert wrong.exit_code == 1, wrong.output
+    assert "and should say" in wrong.stdout
+    run("compile", "(ab)*", "--out", tmp_path / "model")
+    unknown = run("certify", tmp_path / "model", "regular((ab)*, ab)")
+    assert unknown.exit_code == 2
+    assert "no levels" in unknown.stderr
+
+
+def test_a_network_with_too_many_states_exits_with_one(tmp_path):
+    assert run("compile", "(ab)*", "--out", tmp_path / "model").exit_code == 0
+    result = run("extract", tmp_path / "model", "--max-states", 1)
+    assert result.exit_code == 1
+    assert "not followed yet" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "a(b"], "pattern must be a regular expression"),
+        (["compile", "ab", "--method", "magic"], "must be cascade or one_hot"),
+        (["extract", "nowhere"], "nowhere"),
+        (["certify", "nowhere", "latching(4)"], "nowhere"),
+        (["certify", "fflm", "latchin(4)"], "did you mean latching"),
+        (["draw", "missing.json"], "missing.json"),
+    ],
+)
+def test_bad_usage_says_why(arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_machine_is_saved_and_loaded(tmp_path):
+    machine = Machine.from_regex("a*b", "ab")
+    machine.save(tmp_path / "m.json")
+    assert Machine.load(tmp_path / "m.json") == machine
+    (tmp_path / "m.json").write_text(json.dumps({"transitions": []}))
+    with pytest.raises(ValueError, match="must hold transitions, outputs and start; got transitions"):
+        Machine.load(tmp_path / "m.json")
