@@ -23,7 +23,7 @@ ZOO: dict[str, tuple[str, dict[str, Any], ProofProtocol]] = {
     "latching-16": ("latching(16)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "induction_heads-4": ("induction_heads(4)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
-    "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(rounds=40, steps=1500)),
+    "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
 }
 
 
