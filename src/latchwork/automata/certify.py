@@ -222,7 +222,7 @@ class _Walk:
         self.layers[0].radius.add(numpy.zeros((len(embedding), 1)))
         self.numbers: list[dict[bytes, int]] = [{} for _ in self.layers]  # (row, x) -> the next layer's input
         self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
-        self.live = _leads_to(machine.transitions, self.asked)
+        self.live = leads_to(machine.transitions, self.asked)
         self.margin = float("inf")
 
     def run(
@@ -440,7 +440,7 @@ def _bytes(numbers: Array) -> Array:
     return numpy.ascontiguousarray(numbers, numpy.int64).view(numpy.uint8).reshape(-1, 8)
 
 
-def _leads_to(transitions: Array, asked: Array) -> Array:
+def leads_to(transitions: Array, asked: Array) -> Array:
     """(states, symbols): whether an answer is asked for at this step, or after it on some way."""
     useful: Array = numpy.asarray(asked.any(1))
     while True:

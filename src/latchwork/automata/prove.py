@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify, leads_to
 from latchwork.automata.machine import Machine
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks.task import IGNORE, Task
@@ -93,10 +93,8 @@ class _Sampler:
     """Random words of a machine, and words near those on which a network was wrong."""
 
     def __init__(self, machine: Machine, no_answer: int, random: numpy.random.Generator) -> None:
-        from latchwork.automata.certify import _leads_to
-
         self.machine, self.no_answer, self.random = machine, no_answer, random
-        self.live = _leads_to(machine.transitions, machine.outputs != no_answer)
+        self.live = leads_to(machine.transitions, machine.outputs != no_answer)
         self.words: list[tuple[int, ...]] = []
 
     def add(self, word: tuple[int, ...]) -> None:

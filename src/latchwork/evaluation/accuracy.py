@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +24,6 @@ class Accuracy(NamedTuple):
     def accuracy(self) -> float:
         """The share of right answers; 0 if none was asked for."""
         return self.correct / max(1, self.asked)
-
-
-class Model(Protocol):
-    """What a network looks like to the code that trains and judges it."""
-
-    def __call__(self, tokens: Tensor, state: object = None) -> tuple[Tensor, object]:
-        """Tokens (B, T) to logits (B, T, V), and the state to go on from."""
 
 
 @torch.no_grad()
