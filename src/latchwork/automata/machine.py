@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy
 
+from latchwork.automata.expression import parse
+
 if TYPE_CHECKING:
     from automata.fa.dfa import DFA
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 Array = numpy.ndarray
 Node = TypeVar("Node", bound=Hashable)
-RESERVED = "()|*+?.&^{}, "  # what is no letter in a regular expression
 ROWS = 1024  # rows run together: what a cache holds
 FEW = 16  # rows that are run faster one after the other
 
@@ -79,20 +80,9 @@ class Machine:
         >>> Machine.from_regex("a(b|c)*", "abc").run([[0, 1, 2, 0]])
         array([[1, 1, 1, 0]])
         """
-        if not alphabet or len({*alphabet, *RESERVED}) < len(alphabet) + len(RESERVED):
-            raise ValueError(f"alphabet must be letters, each once and none of {RESERVED!r}; got {alphabet!r}")
-        try:
-            from automata.base.exceptions import AutomatonException, RegexException
-            from automata.fa.dfa import DFA
-            from automata.fa.nfa import NFA
-        except ImportError as error:
-            raise ImportError("a regular expression needs automata-lib: pip install 'latchwork[automata]'") from error
-        try:
-            nfa = NFA.from_regex(pattern, input_symbols=set(alphabet))
-        except (AutomatonException, RegexException) as error:
-            raise ValueError(
-                f"pattern must be a regular expression over {alphabet!r}; got {pattern!r}: {error}"
-            ) from error
+        nfa = parse(pattern, alphabet)
+        from automata.fa.dfa import DFA
+
         return cls.from_dfa(DFA.from_nfa(nfa, minify=True), alphabet).minimise()
 
     @classmethod

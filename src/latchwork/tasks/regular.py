@@ -13,7 +13,6 @@ from latchwork.tasks.task import Split
 if TYPE_CHECKING:
     from automata.fa.nfa import NFA
 
-RESERVED = "()|*+?.&^{}, "  # what is no letter in a regular expression
 TOMITA = {  # successors at 0 and at 1 of each state; the states that accept
     1: ([(1, 0), (1, 1)], {0}),
     2: ([(2, 1), (0, 2), (2, 2)], {0}),
@@ -86,10 +85,10 @@ class Regular(Automaton):
     """
 
     def __init__(self, pattern: str, alphabet: str | None = None, *, splits: Mapping[str, Split] | None = None) -> None:
+        from latchwork.automata.expression import RESERVED
+
         found = "".join(sorted(set(re.sub(r"\{[^}]*\}", "", pattern)) - set(RESERVED)))
         self.pattern, self.alphabet = pattern, found if alphabet is None else alphabet
-        if not self.alphabet or len({*self.alphabet, *RESERVED}) < len(self.alphabet) + len(RESERVED):
-            raise ValueError(f"alphabet must be letters, each once and none of {RESERVED!r}; got {self.alphabet!r}")
         self._nfa, successor, output = _automata(pattern, self.alphabet)
         name = f"regular({pattern})" if self.alphabet == found else f"regular({pattern}, {self.alphabet})"
         super().__init__(successor, output, name=name, splits=splits)
@@ -102,16 +101,11 @@ class Regular(Automaton):
 
 def _automata(pattern: str, alphabet: str) -> tuple[NFA, list[list[int]], list[int]]:
     """The nondeterministic automaton, and the successors and outputs of the smallest deterministic one."""
-    try:
-        from automata.base.exceptions import AutomatonException, RegexException
-        from automata.fa.dfa import DFA
-        from automata.fa.nfa import NFA
-    except ImportError as error:
-        raise ImportError("a regular expression needs automata-lib: pip install 'latchwork[automata]'") from error
-    try:
-        nfa = NFA.from_regex(pattern, input_symbols=set(alphabet))
-    except (AutomatonException, RegexException) as error:
-        raise ValueError(f"pattern must be a regular expression over {alphabet!r}; got {pattern!r}: {error}") from error
+    from latchwork.automata.expression import parse
+
+    nfa = parse(pattern, alphabet)
+    from automata.fa.dfa import DFA
+
     dfa = DFA.from_nfa(nfa, minify=True).to_complete()
     states = [dfa.initial_state]  # in the order in which they are met
     for state in states:
