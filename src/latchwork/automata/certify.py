@@ -15,34 +15,30 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
-from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
 from latchwork.automata import bounds
+from latchwork.automata.grid_layer import ROWS, GridLayer, TooUnsure
 from latchwork.automata.machine import Machine
 from latchwork.models import MinMaxRNC_LM
-from latchwork.modules.layer import MinMaxLayer
-from latchwork.modules.neuron import round_to_levels
 
 Array = numpy.ndarray
-ROWS = 4096  # rows evaluated at once
 PAIRS = 1 << 20  # of a state and a symbol, followed at once
-MOST_SIDES = 64  # ways to round one drive that are followed
 
 
 @dataclass(frozen=True)
 class Proof:
     """The network gives the machine's output at every step of every word on which the machine gives one.
 
-    It holds for every run whose drives are within `tolerance` of exact. float64_error: any run in float64, whatever the
-    order of its sums, is within this; float32_error: what runs in float32 were off by, at most, on every input that
-    the layers can see. margin: the smallest distance between the right logit and the next. states: pairs of states
-    of network and machine. inputs: of each layer, how many it can see. both_sides: drives that were followed on both
-    sides of a boundary.
+    It holds for every run whose drives and logits are within `tolerance` of exact. float64_error: any run in float64,
+    whatever the order of its sums, is within this. float32_error: what the layers' drives, computed in float32 in a
+    batch, were off by at most, over every pair of inputs that they can see. margin: the smallest distance between the
+    right logit and the next. states: pairs of states of network and machine. inputs, drives: of each layer, how many
+    inputs it can see, and how many pairs of them. both_sides: drives that were followed on both sides of a boundary.
+    longest: steps after which nothing new came.
     """
 
     states: int
@@ -91,6 +87,10 @@ def certify(
 
     no_answer: the machine's output where none is asked for. watch: called with the states found and those to follow.
     """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be at least 0; got {tolerance}")
+    if max_states < 1:
+        raise ValueError(f"max_states must be at least 1; got {max_states}")
     start = time.monotonic()
     reason = _unfit(model, machine, no_answer)
     if reason is not None:
@@ -112,102 +112,6 @@ def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str 
     return None
 
 
-class _Layer:
-    """A layer in float64, and what it does at every pair of inputs that has come up, each computed once."""
-
-    def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, tolerance: float) -> None:
-        self.layer, self.single, self.levels, self.tolerance = layer, single, levels, tolerance
-        neuron = layer.neuron
-        self.d_state, self.degree, self.gated = neuron.d_state, neuron.degree, neuron.output_gate
-        self.r_width = neuron.d_state * neuron.degree
-        self.grid = numpy.array([(2 * i - (levels - 1)) / (levels - 1) for i in range(levels)])
-        self.u = _Rows(neuron.d_model)  # inputs by number; 0 stands for none, before the first step
-        self.u.add(numpy.zeros((1, neuron.d_model)))
-        self.radius = _Rows(1)
-        self.radius.add(numpy.zeros((1, 1)))
-        self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
-        self.r, self.s = _Rows(self.r_width, numpy.uint8), _Rows(neuron.d_state, numpy.uint8)
-        self.gate, self.now = _Rows(neuron.d_state if self.gated else 1), _Rows(1, numpy.int64)
-        self.both_sides = 0
-        self.float64_error = self.float32_error = 0.0
-
-    def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
-        """For pairs of inputs, by number: the first row of r, s, gate and now, and how many rows there are."""
-        keys, places = numpy.unique(before.astype(numpy.int64) << 32 | now, return_inverse=True)
-        missing = [key for key in keys.tolist() if key not in self.first]
-        for start in range(0, len(missing), ROWS):
-            self._compute(missing[start : start + ROWS])
-        found = numpy.array([self.first[key] for key in keys.tolist()])
-        return found[places, 0], found[places, 1]
-
-    def _compute(self, keys: list[int]) -> None:
-        before, now = numpy.array(keys) >> 32, numpy.array(keys) & 0xFFFFFFFF
-        u, last = (self._bounded(each) for each in (now, before))
-        previous = bounds.normalise(self.layer.norm_conv, last)
-        none = torch.from_numpy(before == 0)[:, None]
-        previous = bounds.Bounded(previous.value.masked_fill(none, 0), previous.radius.masked_fill(none, 0))
-        z, radius = bounds.drive(self.layer, u, previous)
-        self.float64_error = max(self.float64_error, float(radius.max()))
-        self._compare_float32(z, u.value, previous.value)
-        r_width, both = self.r_width, self.r_width + self.d_state
-        lower, upper = (self._level(z[:, :both] + side * self.tolerance) for side in (-1, 1))
-        gate = z[:, both:].sigmoid().numpy() if self.gated else numpy.zeros((len(keys), 1))
-        for row, key in enumerate(keys):
-            unsure = numpy.flatnonzero(lower[row] != upper[row])
-            if 2 ** len(unsure) > MOST_SIDES:
-                raise _TooUnsure(len(unsure))
-            self.both_sides += len(unsure)
-            self.first[key] = (len(self.r), 2 ** len(unsure))
-            for sides in product((False, True), repeat=len(unsure)):
-                chosen = lower[row].copy()
-                chosen[unsure] = numpy.where(sides, upper[row][unsure], chosen[unsure])
-                self.r.add(chosen[None, :r_width])
-                self.s.add(chosen[None, r_width:])
-                self.gate.add(gate[row : row + 1])
-                self.now.add(now[row : row + 1, None])
-
-    def _bounded(self, numbers: Array) -> bounds.Bounded:
-        return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]))
-
-    def _level(self, z: Tensor) -> Array:
-        """The level of each entry, as the network rounds it: 0 the lowest."""
-        values = round_to_levels(z, self.levels)
-        levels: Array = ((values + 1) * ((self.levels - 1) / 2)).round().to(torch.uint8).numpy()
-        return levels
-
-    def _compare_float32(self, z: Tensor, u: Tensor, previous: Tensor) -> None:
-        """What the layer itself makes of these inputs in float32, in a batch and row by row."""
-        small, before = u.float(), previous.float()
-        v = self.single.norm_conv(small)
-        self.float32_error = max(
-            self.float32_error, float((self.single.drive(small, v, before).double() - z).abs().max())
-        )
-
-    def recur(self, rows: Array, x: Array) -> Array:
-        """The states that follow x at rows of `drives`, all as levels."""
-        r, n = self.r[rows], self.degree
-        if n == 1:
-            kept = numpy.minimum(r, x)
-        else:
-            units = x.reshape(len(x), -1, 1, n)
-            kept = numpy.minimum(r.reshape(len(x), -1, n, n), units).max(-1).reshape(x.shape)
-        after: Array = numpy.maximum(kept, self.s[rows])
-        return after
-
-    def outputs(self, rows: Array, x: Array) -> bounds.Bounded:
-        """The layer's output at rows of `drives` with states x (as levels) after the step."""
-        u, states = self._bounded(self.now[rows][:, 0]), torch.from_numpy(self.grid[x])
-        if self.gated:
-            states = states * torch.from_numpy(self.gate[rows])
-        output = self.layer.neuron.output
-        return bounds.add(u, bounds.product(bounds.Bounded.exact(states), output.weight, output.bias))
-
-    def start(self) -> Array:
-        """The levels of the state before the first step."""
-        levels: Array = self._level(self.layer.neuron.x0.detach()[None].double())[0]
-        return levels
-
-
 class _Walk:
     def __init__(self, model: MinMaxRNC_LM, machine: Machine, no_answer: int | None, tolerance: float) -> None:
         self.model, self.machine, self.tolerance = model, machine, tolerance
@@ -216,14 +120,14 @@ class _Walk:
         levels = model.backbone.config.levels
         assert levels is not None
         pairs = zip(self.double.backbone.layers, self.single.backbone.layers, strict=True)
-        self.layers = [_Layer(layer, single, levels, tolerance) for layer, single in pairs]  # type: ignore[arg-type]
+        self.layers = [GridLayer(layer, single, levels, tolerance) for layer, single in pairs]  # type: ignore[arg-type]
         embedding = self.double.embedding.weight.detach().numpy()
         self.layers[0].u.add(embedding)
         self.layers[0].radius.add(numpy.zeros((len(embedding), 1)))
         self.numbers: list[dict[bytes, int]] = [{} for _ in self.layers]  # (row, x) -> the next layer's input
         self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
         self.live = leads_to(machine.transitions, self.asked)
-        self.margin = float("inf")
+        self.margin, self.logits_error = float("inf"), 0.0
 
     def run(
         self, max_states: int, watch: Callable[[int, int], None] | None, start: float
@@ -242,14 +146,17 @@ class _Walk:
                 return unknown(f"more than {max_states:,} states: allow more by max_states, or train with fewer levels")
             try:
                 front, origin, symbols, wrong = self.waiting.follow(self)
-            except _TooUnsure as error:
-                return unknown(f"a drive is within the tolerance of {error.entries} boundaries at once")
+            except TooUnsure as unsure:
+                return unknown(f"a drive is within the tolerance of {unsure.entries} boundaries at once")
             if wrong is not None:
                 place, symbol = wrong
                 word = _word(parents, place, symbol)
                 return self._replay(word, start) or unknown("an answer is within the tolerance of wrong", word)
             parents.append((origin, symbols))
             self.waiting, depth = front, depth + 1
+        error = max(self.logits_error, *(layer.float64_error for layer in self.layers))
+        if error > self.tolerance:
+            return unknown(f"rounding in float64 may come to {error:.1e}, more than the tolerance")
         return Proof(
             states=len(self.seen),
             inputs=tuple(len(layer.u) - 1 for layer in self.layers),
@@ -257,7 +164,7 @@ class _Walk:
             both_sides=sum(layer.both_sides for layer in self.layers),
             margin=self.margin,
             tolerance=self.tolerance,
-            float64_error=max(layer.float64_error for layer in self.layers),
+            float64_error=error,
             float32_error=max(layer.float32_error for layer in self.layers),
             longest=depth,
             seconds=time.monotonic() - start,
@@ -267,11 +174,17 @@ class _Walk:
         """The logits where the last layer is at these rows of its drives and states."""
         pieces = []
         for first in range(0, len(rows), ROWS):
-            y = self.layers[-1].outputs(rows[first : first + ROWS], x[first : first + ROWS]).value
-            backbone = self.double.backbone
+            y, backbone = (
+                self.layers[-1].outputs(rows[first : first + ROWS], x[first : first + ROWS]),
+                self.double.backbone,
+            )
             if backbone.config.use_postlayers_ffn:
-                y = y + backbone.postlayers_ffn(backbone.norm_postlayers_ffn(y))
-            pieces.append(self.double.head(backbone.norm_postlayers(y)))
+                inside = bounds.normalise(backbone.norm_postlayers_ffn, y)
+                y = bounds.add(y, bounds.feed_forward(backbone.postlayers_ffn, inside))
+            y = bounds.normalise(backbone.norm_postlayers, y)
+            logits, radius = bounds.product_by_entry(y, self.double.head.weight)
+            self.logits_error = max(self.logits_error, float(radius.max()))
+            pieces.append(logits)
         return torch.cat(pieces)
 
     def _replay(self, word: tuple[int, ...], start: float) -> Counterexample | None:
@@ -404,35 +317,6 @@ class _Front:
             return int(asked[numpy.flatnonzero(~right)[0]])
         walk.margin = min(walk.margin, float(gap.min()))
         return None
-
-
-class _Rows:
-    """Rows of an array that grows."""
-
-    def __init__(self, width: int, kind: Any = numpy.float64) -> None:
-        self._array, self._length = numpy.empty((64, width), kind), 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def add(self, rows: Array) -> None:
-        wanted = self._length + len(rows)
-        if wanted > len(self._array):
-            grown = numpy.empty((max(wanted, 2 * len(self._array)), self._array.shape[1]), self._array.dtype)
-            grown[: self._length] = self._array[: self._length]
-            self._array = grown
-        self._array[self._length : wanted] = rows
-        self._length = wanted
-
-    def __getitem__(self, numbers: Array) -> Array:
-        rows: Array = self._array[numbers]
-        return rows
-
-
-class _TooUnsure(Exception):
-    def __init__(self, entries: int) -> None:
-        super().__init__(entries)
-        self.entries = entries
 
 
 def _bytes(numbers: Array) -> Array:

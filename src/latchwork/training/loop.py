@@ -98,11 +98,17 @@ def train(
                 tensors["random.cuda"] = torch.cuda.get_rng_state()
             folder.save({name: value.clone() for name, value in tensors.items()}, asdict(place))
 
+    clock = saved = time.monotonic()
+
+    def tick() -> None:
+        nonlocal clock
+        now = time.monotonic()
+        place.seconds, place.epoch_seconds = place.seconds + now - clock, place.epoch_seconds + now - clock
+        clock = now
+
     model.train()
     batches = -(-len(data.tokens) // batch_size)
-    clock = saved = time.monotonic()
     while not place.stopped:
-        rate = trainer.rate(place.epoch * batches, batches, protocol.epochs)
         order = torch.from_numpy(generator(seed, "order", place.epoch).permutation(len(data.tokens)))
         for number in range(place.batch, batches):
             rate = trainer.rate(place.epoch * batches + number, batches, protocol.epochs)
@@ -111,12 +117,7 @@ def train(
             place.loss, place.asked = place.loss + loss, place.asked + asked
             place.tokens += int(ends[rows].sum())
             place.batch = number + 1
-            now = time.monotonic()
-            place.seconds, place.epoch_seconds, clock = (
-                place.seconds + now - clock,
-                place.epoch_seconds + now - clock,
-                now,
-            )
+            tick()
             if folder is not None and (number + 1) % LOG_EVERY == 0:
                 folder.log(place.epoch * batches + number + 1, {"loss": loss / max(1, asked), "learning_rate": rate})
             if watch is not None:
@@ -127,18 +128,19 @@ def train(
                 place.stopped = "time limit"
             if place.stopped:
                 break
-            if now - saved > SAVE_SECONDS:
+            if clock - saved > SAVE_SECONDS:
                 save()
-                saved = now
+                saved = clock
         found_accuracy = measure(model, validation, validation_ends)
-        now = time.monotonic()
-        place.seconds, place.epoch_seconds, clock = place.seconds + now - clock, place.epoch_seconds + now - clock, now
+        tick()
         place.epochs.append(
             {
                 "loss": place.loss / max(1, place.asked),
                 "validation_loss": found_accuracy.loss,
                 "validation_accuracy": found_accuracy.accuracy,
-                "learning_rate": rate,
+                "learning_rate": trainer.rate(
+                    place.epoch * batches + max(0, place.batch - 1), batches, protocol.epochs
+                ),
                 "seconds": place.epoch_seconds,
             }
         )
@@ -147,7 +149,7 @@ def train(
             best = {name: value.clone() for name, value in model.state_dict().items()}  # a copy: training goes on
         place.epoch, place.batch, place.loss, place.asked, place.epoch_seconds = place.epoch + 1, 0, 0.0, 0, 0.0
         if folder is not None:
-            folder.log(place.epoch * batches, {name: value for name, value in place.epochs[-1].items()})
+            folder.log(place.epoch * batches, place.epochs[-1])
         place.stopped = place.stopped or why_stop(place.epochs, protocol)
         save()
         saved = time.monotonic()
