@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy
 
 from latchwork.automata.expression import parse
+from latchwork.files import read_json, write_json
 
 if TYPE_CHECKING:
     from automata.fa.dfa import DFA
@@ -255,16 +256,12 @@ class Machine:
 
     def save(self, path: str | Path) -> None:
         """Write the tables as JSON."""
-        from latchwork.training.folder import write_json
-
         values = {"transitions": self.transitions.tolist(), "outputs": self.outputs.tolist(), "start": self.start}
         write_json(Path(path), values)
 
     @classmethod
     def load(cls, path: str | Path) -> Machine:
         """The machine that `save` wrote."""
-        from latchwork.training.folder import read_json
-
         values = read_json(Path(path))
         if values is None:
             raise FileNotFoundError(f"no file {path}")

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
-from latchwork.experiments import EXPERIMENTS
+from latchwork.experiments import EXPERIMENTS, Experiment
 from latchwork.experiments.display import Display
 from latchwork.experiments.experiment import find
 from latchwork.experiments.pool import Pool, Processes, Ray
-from latchwork.experiments.sweep import Run, sweep
+from latchwork.experiments.sweep import Run, Sweep, sweep
+from latchwork.reports.tables import percent
 from latchwork.training.protocol import SCALES, Scale
 
 
@@ -68,7 +69,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _sweep(experiments: list[Any], scale: Scale, pool: Pool, out: Path, threads: int, device: str) -> Any:
+def _sweep(experiments: list[Experiment], scale: Scale, pool: Pool, out: Path, threads: int, device: str) -> Sweep:
     try:
         with Display(out, scale.name) as display:
             return sweep(
@@ -88,7 +89,7 @@ def _sweep(experiments: list[Any], scale: Scale, pool: Pool, out: Path, threads:
         pool.close()
 
 
-def _find(name: str) -> list[Any]:
+def _find(name: str) -> list[Experiment]:
     try:
         return find(EXPERIMENTS, name)
     except ValueError as error:
@@ -105,20 +106,11 @@ def _print(records: dict[Run, dict[str, Any]]) -> None:
             record["experiment"],
             str(record["batch_size"]),
             str(record["seed"]),
-            percent(record["training"]["validation_accuracy"]),
-            f"{percent(evaluation['average']['mean'])} at {evaluation['length']:,}",
-            "" if evaluation["change"] is None else percent(evaluation["change"]),
-            percent(evaluation["constant"]),
+            percent(record["training"]["validation_accuracy"]) + "%",
+            f"{percent(evaluation['average']['mean'])}% at {evaluation['length']:,}",
+            "" if evaluation["change"] is None else percent(evaluation["change"]) + "%",
+            percent(evaluation["constant"]) + "%",
             "" if published is None else f"{published[0]:.1f}%",
             f"{(record['training']['seconds'] + evaluation['seconds']) / 60:.1f}",
         )
     Console().print(table)
-
-
-def percent(share: float) -> str:
-    """100% only if nothing was wrong.
-
-    >>> percent(1.0), percent(0.99999)
-    ('100%', '99.99%')
-    """
-    return "100%" if share == 1 else f"{int(share * 10_000) / 100:.2f}%"

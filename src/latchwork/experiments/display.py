@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from latchwork.experiments.run import run_folder
 from latchwork.experiments.sweep import Run
 from latchwork.experiments.worker import PROGRESS
-from latchwork.training.folder import read_json
+from latchwork.files import read_json
 
 
 class Display:

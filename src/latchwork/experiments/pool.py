@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latchwork.experiments.worker import work
-from latchwork.training.folder import read_json
+from latchwork.files import read_json
 
 RETRIES = 3  # of a run whose process was killed; it goes on from its checkpoint
 

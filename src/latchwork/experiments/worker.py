@@ -12,7 +12,7 @@ from typing import Any
 
 from latchwork.experiments.experiment import Experiment
 from latchwork.experiments.run import run, run_folder
-from latchwork.training.folder import write_json
+from latchwork.files import write_json
 from latchwork.training.loop import Progress, Watch
 from latchwork.training.protocol import EvaluationProtocol, Scale, TrainingProtocol
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from latchwork.files import write_text
 from latchwork.reports.figures import Picture, pictures
 from latchwork.reports.page import make_page
 from latchwork.reports.records import Group, group_records, read_records
@@ -105,9 +106,7 @@ def _small(text: str) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Under a temporary name first, then renamed."""
+    """With the folders that it needs."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    write_text(path, text)
     return path

@@ -13,25 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write under a temporary name, then rename: a reader finds the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(values, indent=1) + "\n")
-    temporary.replace(path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The values in a JSON file, or None if it is not there."""
-    if not path.exists():
-        return None
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a JSON object; got {type(values).__name__}")
-    return values
+from latchwork.files import read_json, write_json
 
 
 class RunFolder:
