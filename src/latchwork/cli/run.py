@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from typer.core import TyperCommand
 
 from latchwork.experiments import EXPERIMENTS, Experiment
@@ -97,8 +98,14 @@ def _find(name: str) -> list[Experiment]:
 
 
 def _print(records: dict[Run, dict[str, Any]]) -> None:
+    lengths = ", ".join(f"{each:,}" for each in sorted({each["evaluation"]["length"] for each in records.values()}))
     table = Table(
-        "experiment", "batch", "seed", "validation", "evaluation", "at changes", "constant", "paper", "minutes"
+        Column("experiment", no_wrap=True),
+        *("batch", "seed", "valid", "eval", "changes", "const", "paper", "min"),
+        title=f"accuracy in validation, and in evaluation at {lengths} steps: of all answers, where they change, of "
+        "the best constant one; what the paper has; minutes",
+        box=SIMPLE,
+        padding=0,
     )
     for record in records.values():
         evaluation, published = record["evaluation"], record["published"]
@@ -107,7 +114,7 @@ def _print(records: dict[Run, dict[str, Any]]) -> None:
             str(record["batch_size"]),
             str(record["seed"]),
             percent(record["training"]["validation_accuracy"]) + "%",
-            f"{percent(evaluation['average']['mean'])}% at {evaluation['length']:,}",
+            percent(evaluation["average"]["mean"]) + "%",
             "" if evaluation["change"] is None else percent(evaluation["change"]) + "%",
             percent(evaluation["constant"]) + "%",
             "" if published is None else f"{published[0]:.1f}%",
