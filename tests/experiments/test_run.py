@@ -111,6 +111,23 @@ def test_a_checkpoint_holds_the_place_within_an_epoch(tmp_path, monkeypatch):
     assert places[1] == (0, 2)  # the first batch was saved, the second was cut off before its checkpoint
 
 
+def test_an_epoch_cut_off_after_its_last_batch_is_recorded_as_if_it_had_not_been(tmp_path, monkeypatch):
+    from latchwork.training import loop
+
+    falling = replace(TINY, trainer="xlstm")  # whose rate differs from batch to batch
+    whole = run(falling, scale(), batch_size=64, seed=0, out=tmp_path / "whole")
+
+    def cut_off(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "SAVE_SECONDS", -1.0)
+        patched.setattr(loop, "measure", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            run(falling, scale(), batch_size=64, seed=0, out=tmp_path)
+    assert without_time(run(falling, scale(), batch_size=64, seed=0, out=tmp_path)) == without_time(whole)
+
+
 def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(whole, tmp_path):
     first = json.loads((whole / "record.json").read_text())
     same = run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
