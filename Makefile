@@ -14,7 +14,7 @@ demo: .venv/ready  ## train on Latching(4), evaluate at 2^20 steps, compare with
 	$(BIN)/python -m latchwork report runs --out report
 
 test: .venv/ready lint  ## style, types, all tests
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest  # threads that wait in a loop are slow where cores are shared
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist worksteal  # threads that wait in a loop are slow where cores are shared
 
 lint: .venv/ready
 	$(BIN)/ruff check .
