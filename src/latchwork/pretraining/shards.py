@@ -1,0 +1,185 @@
+"""Writing a corpus: documents into shards, each of which appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+from numpy.typing import ArrayLike
+
+from latchwork.files import read_json, write_json
+from latchwork.pretraining.corpus import DTYPES, FORMAT, MANIFEST, SPLITS, TOKENIZER, VERSION, Corpus, file_hash
+from latchwork.pretraining.tokenizers import Tokenizer, describe_tokenizer, save_tokenizer
+
+SHARD_TOKENS = 2**26
+
+
+class SplitWriter:
+    """Appends documents to the shards of one split. A folder that was left in between is gone on with:
+
+    `documents` says how many are in finished shards already; `add` takes the next one. A shard ends with the document
+    that fills it.
+    """
+
+    def __init__(self, folder: Path, split: str, dtype: str, shard_tokens: int = SHARD_TOKENS) -> None:
+        self._folder, self._split, self._dtype, self._shard_tokens = folder, split, DTYPES[dtype], shard_tokens
+        self._shards: list[dict[str, Any]] = []
+        while (done := read_json(self._note(len(self._shards)))) is not None and self._is_whole(done):
+            self._shards.append(done)
+        self._begin()
+
+    @property
+    def documents(self) -> int:
+        """The documents in finished shards."""
+        return sum(each["documents"] for each in self._shards)
+
+    def add(self, tokens: ArrayLike, text_bytes: int) -> None:
+        """Append a document of one or more tokens that stand for so many bytes of text."""
+        values = numpy.asarray(tokens)
+        if values.ndim != 1 or not len(values):
+            raise ValueError(f"tokens must be a row of at least one token; got the shape {values.shape}")
+        if values.min() < 0 or values.max() > numpy.iinfo(self._dtype).max:
+            raise ValueError(f"tokens must fit {self._dtype}; got {values.min()} to {values.max()}")
+        content = values.astype(self._dtype).tobytes()
+        if self._file is None:
+            self._file = self._temporary().open("wb")
+        self._file.write(content)
+        self._hash.update(content)
+        self._starts.append(self._tokens)
+        self._tokens += len(values)
+        self._bytes += text_bytes
+        if self._tokens >= self._shard_tokens:
+            self._finish_shard()
+
+    def close(self) -> dict[str, Any]:
+        """Finish the last shard, write the index of the split, and return its part of the manifest."""
+        if self._file is not None:
+            self._finish_shard()
+        index, first = self._folder / f"{self._split}.starts", 0
+        temporary = index.with_name(f".{index.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as file:
+            for number, shard in enumerate(self._shards):
+                starts = numpy.fromfile(self._starts_of(number), "<i8")
+                file.write((starts + first).astype("<i8").tobytes())
+                first += shard["tokens"]
+        _into_place(temporary, index)
+        return {
+            "tokens": first,
+            "documents": self.documents,
+            "bytes": sum(each["bytes"] for each in self._shards),
+            "starts": {"file": index.name, "sha256": file_hash(index)},
+            "shards": self._shards,
+        }
+
+    def abandon(self) -> None:
+        """Remove the shard that is not finished."""
+        if self._file is not None:
+            self._file.close()
+            self._temporary().unlink(missing_ok=True)
+            self._begin()
+
+    def _begin(self) -> None:
+        self._file: Any = None
+        self._hash = hashlib.sha256()
+        self._starts: list[int] = []
+        self._tokens = self._bytes = 0
+
+    def _finish_shard(self) -> None:
+        """Tokens, then their index, then the note that says that both are there."""
+        number = len(self._shards)
+        self._file.close()
+        shard = self._folder / f"{self._split}-{number:05d}.tokens"
+        _into_place(self._temporary(), shard)
+        numpy.array(self._starts, "<i8").tofile(self._temporary())
+        _into_place(self._temporary(), self._starts_of(number))
+        done = {
+            "file": shard.name,
+            "tokens": self._tokens,
+            "documents": len(self._starts),
+            "bytes": self._bytes,
+            "sha256": self._hash.hexdigest(),
+        }
+        write_json(self._note(number), done)
+        self._shards.append(done)
+        self._begin()
+
+    def _is_whole(self, done: Mapping[str, Any]) -> bool:
+        shard = self._folder / done["file"]
+        return shard.is_file() and shard.stat().st_size == done["tokens"] * self._dtype.itemsize
+
+    def _temporary(self) -> Path:
+        return self._folder / f".{self._split}.{os.getpid()}.tmp"
+
+    def _note(self, number: int) -> Path:
+        return self._folder / f".{self._split}-{number:05d}.json"
+
+    def _starts_of(self, number: int) -> Path:
+        return self._folder / f".{self._split}-{number:05d}.starts"
+
+
+def dtype_for(vocabulary: int) -> str:
+    """The smallest that holds the tokens."""
+    return "uint16" if vocabulary <= 2**16 else "uint32"
+
+
+def finish_corpus(
+    folder: Path, out: Path, tokenizer: Tokenizer, splits: Mapping[str, Any], preparation: Mapping[str, Any]
+) -> None:
+    """Tokenizer and manifest into the folder where the splits are, which then takes its name."""
+    save_tokenizer(tokenizer, folder / TOKENIZER)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "dtype": dtype_for(tokenizer.vocabulary),
+        "tokenizer": describe_tokenizer(tokenizer),
+        "splits": {name: splits[name] for name in SPLITS},
+        "preparation": dict(preparation),
+    }
+    write_json(folder / MANIFEST, manifest)
+    publish(folder, out)
+
+
+def publish(folder: Path, out: Path) -> None:
+    """Remove what only the preparation needed, then rename the folder: whoever looks finds all or nothing."""
+    for path in folder.glob(".*"):
+        path.unlink()
+    folder.replace(out)
+
+
+def write_corpus(
+    out: str | os.PathLike[str],
+    tokenizer: Tokenizer,
+    train: Iterable[ArrayLike],
+    validation: Iterable[ArrayLike],
+    *,
+    shard_tokens: int = SHARD_TOKENS,
+) -> Corpus:
+    """A corpus from documents that are tokens already: made-up ones, say."""
+    out = Path(out)
+    if out.exists():
+        raise FileExistsError(f"{out} must not exist yet")
+    folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    folder.mkdir(parents=True)
+    try:
+        splits = {}
+        lengths = tokenizer.byte_lengths()
+        for name, documents in zip(SPLITS, (train, validation), strict=True):
+            writer = SplitWriter(folder, name, dtype_for(tokenizer.vocabulary), shard_tokens)
+            for tokens in documents:
+                writer.add(tokens, 0 if lengths is None else int(lengths[numpy.asarray(tokens)].sum()))
+            splits[name] = writer.close()
+        finish_corpus(folder, out, tokenizer, splits, {"sources": ["tokens"]})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Corpus(out)
+
+
+def _into_place(temporary: Path, path: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
