@@ -16,11 +16,11 @@ from latchwork.evaluation.accuracy import measure
 from latchwork.evaluation.statistics import bootstrap, enough_data
 from latchwork.evaluation.streaming import evaluate
 from latchwork.experiments.experiment import Experiment
-from latchwork.experiments.manifest import manifest
 from latchwork.files import read_json, write_json
 from latchwork.tasks import Task, make_task
 from latchwork.training.folder import RunFolder
 from latchwork.training.loop import Progress, Watch, train
+from latchwork.training.manifest import manifest
 from latchwork.training.protocol import EvaluationProtocol, Scale
 from latchwork.training.seeds import seed_everything
 from latchwork.training.trainer import TRAINERS

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from latchwork.files import read_json, write_json
+from latchwork.files import read_json, write_json, write_text
 
 
 class RunFolder:
@@ -77,12 +77,19 @@ class RunFolder:
                 metadata = file.metadata()
         except SafetensorError as error:
             raise ValueError(f"{self.checkpoint} is not a checkpoint: {error}") from error
-        self._lines = int(metadata["lines"])
-        lines = self.metrics.read_text().splitlines(keepends=True) if self._lines else []
-        temporary = self.path / f".metrics.{os.getpid()}.tmp"
-        temporary.write_text("".join(lines[: self._lines]))
-        temporary.replace(self.metrics)
+        self.cut(int(metadata["lines"]))
         return tensors, json.loads(metadata["place"])
+
+    @property
+    def lines(self) -> int:
+        """How many lines of metrics there are."""
+        return self._lines
+
+    def cut(self, lines: int) -> None:
+        """Keep the first lines of metrics only: those written before a checkpoint that is gone back to."""
+        kept = self.metrics.read_text().splitlines(keepends=True)[:lines] if lines else []
+        write_text(self.metrics, "".join(kept))
+        self._lines = lines
 
     def finish(self, record: Mapping[str, Any]) -> None:
         """Write the record. The checkpoint is no longer needed."""

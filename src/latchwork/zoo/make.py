@@ -11,10 +11,10 @@ import torch
 
 from latchwork.automata.certify import Proof
 from latchwork.automata.prove import ProofProtocol, train_until_proved
-from latchwork.experiments.manifest import manifest
 from latchwork.files import write_json
 from latchwork.models import MinMaxRNCLMConfig
 from latchwork.tasks import make_task
+from latchwork.training.manifest import manifest
 
 SMALL: dict[str, Any] = {"levels": 3, "output_gate": False, "ffn_dropout": 0.0}
 ZOO: dict[str, tuple[str, dict[str, Any], ProofProtocol]] = {
