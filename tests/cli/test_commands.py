@@ -52,6 +52,17 @@ def test_run_then_report(tmp_path):
     assert runner.invoke(app, ["report", str(tmp_path / "nothing"), "--out", str(tmp_path / "x")]).exit_code == 2
 
 
+def test_a_budget_can_be_smaller_than_its_scale_and_the_record_says_so(tmp_path):
+    arguments = ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path), "--hours", "0"]
+    result = runner.invoke(app, [*arguments, "--batch-size", "32", "--length", "300"])
+    assert result.exit_code == 0, result.output
+    (record,) = (json.loads(path.read_text()) for path in tmp_path.rglob("record.json"))
+    assert record["batch_size"] == 32
+    assert record["evaluation"]["length"] == 300
+    assert record["training"]["stopped"] == "time limit"
+    assert record["training"]["tokens"] < 256 * 512 * 2  # not both epochs
+
+
 def test_a_run_that_fails_exits_with_one(tmp_path):
     folder = tmp_path / "smoke/latching-4/minmax-s/batch64-seed0"
     folder.mkdir(parents=True)

@@ -39,6 +39,13 @@ def run(
         str, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
     ] = "laptop",
     seeds: Annotated[int | None, typer.Option(min=1, help="exactly so many; default: as the scale says")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="only this one; default: each of the trainer's")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0, help="of training, for all seeds together; default: as the scale says")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="steps of each sequence in evaluation; default: as the scale says")
+    ] = None,
     out: Annotated[Path, typer.Option(help="the folder that holds all runs")] = Path("runs"),
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="of each run; part of what makes two runs identical")] = 1,
@@ -58,11 +65,15 @@ def run(
     chosen = SCALES[scale]
     if seeds is not None:
         chosen = replace(chosen, training=replace(chosen.training, min_seeds=seeds, max_seeds=seeds))
+    if hours is not None:
+        chosen = replace(chosen, training=replace(chosen.training, hours=hours))
+    if length is not None:
+        chosen = replace(chosen, evaluation=replace(chosen.evaluation, length=length))
     try:
         pool = Processes(jobs) if ray is None else Ray(None if ray == "local" else ray, threads, gpus)
     except (ImportError, ConnectionError) as error:
         raise typer.BadParameter(str(error), param_hint="--ray") from None
-    done = _sweep(experiments, chosen, pool, out, threads, device)
+    done = _sweep(experiments, chosen, pool, out, batch_size, threads, device)
     _print(done.records)
     for each, failure in done.errors.items():
         typer.echo(f"{each.experiment.name} batch {each.batch_size} seed {each.seed} failed: {failure}", err=True)
@@ -70,7 +81,15 @@ def run(
         raise typer.Exit(1)
 
 
-def _sweep(experiments: list[Experiment], scale: Scale, pool: Pool, out: Path, threads: int, device: str) -> Sweep:
+def _sweep(
+    experiments: list[Experiment],
+    scale: Scale,
+    pool: Pool,
+    out: Path,
+    batch_size: int | None,
+    threads: int,
+    device: str,
+) -> Sweep:
     try:
         with Display(out, scale.name) as display:
             return sweep(
@@ -78,6 +97,7 @@ def _sweep(experiments: list[Experiment], scale: Scale, pool: Pool, out: Path, t
                 scale,
                 pool,
                 out=out,
+                batch_size=batch_size,
                 threads=threads,
                 device=device,
                 watch=display.watch,

@@ -39,6 +39,7 @@ def sweep(
     pool: Pool,
     *,
     out: Path,
+    batch_size: int | None = None,
     threads: int = 1,
     device: str = "cpu",
     watch: Callable[[Run, str], None] | None = None,
@@ -46,6 +47,7 @@ def sweep(
 ) -> Sweep:
     """Run all, each batch size for min_seeds seeds and then one more at a time until `enough_seeds` says stop.
 
+    batch_size: the only one; None is each that the experiment's trainer names.
     A run that fails ends its experiment; the others go on. watch: called with a run and "started", "done" or "failed".
     look: called about twice a second while runs are under way.
     """
@@ -93,9 +95,9 @@ def sweep(
             start(Run(runs[-1].experiment, batch_size, runs[-1].seed + 1))
 
     for experiment in experiments:
-        for batch_size in TRAINERS[experiment.trainer].batch_sizes:
+        for size in TRAINERS[experiment.trainer].batch_sizes if batch_size is None else [batch_size]:
             for seed in range(protocol.min_seeds):
-                start(Run(experiment, batch_size, seed))
+                start(Run(experiment, size, seed))
     while under_way:
         finished, _ = wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED)
         if look is not None:
