@@ -23,7 +23,7 @@ from latchwork.pretraining.tokenizers import Tokenizer, load_tokenizer
 
 FORMAT, VERSION = "latchwork-corpus", 1
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer"
-DTYPES = {"uint16": numpy.dtype("<u2"), "uint32": numpy.dtype("<u4")}
+DTYPES: dict[str, numpy.dtype[Any]] = {"uint16": numpy.dtype("<u2"), "uint32": numpy.dtype("<u4")}
 SPLITS = ("train", "validation")
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy
 from numpy.typing import ArrayLike
@@ -31,7 +31,9 @@ class SplitWriter:
         self._shards: list[dict[str, Any]] = []
         while (done := read_json(self._note(len(self._shards)))) is not None and self._is_whole(done):
             self._shards.append(done)
-        self._begin()
+        self._file: BinaryIO | None = None
+        self._hash, self._tokens, self._bytes = hashlib.sha256(), 0, 0
+        self._starts: list[int] = []
 
     @property
     def documents(self) -> int:
@@ -81,16 +83,15 @@ class SplitWriter:
         if self._file is not None:
             self._file.close()
             self._temporary().unlink(missing_ok=True)
-            self._begin()
+            self._forget()
 
-    def _begin(self) -> None:
-        self._file: Any = None
-        self._hash = hashlib.sha256()
-        self._starts: list[int] = []
-        self._tokens = self._bytes = 0
+    def _forget(self) -> None:
+        self._file, self._starts = None, []
+        self._hash, self._tokens, self._bytes = hashlib.sha256(), 0, 0
 
     def _finish_shard(self) -> None:
         """Tokens, then their index, then the note that says that both are there."""
+        assert self._file is not None
         number = len(self._shards)
         self._file.close()
         shard = self._folder / f"{self._split}-{number:05d}.tokens"
@@ -106,11 +107,11 @@ class SplitWriter:
         }
         write_json(self._note(number), done)
         self._shards.append(done)
-        self._begin()
+        self._forget()
 
     def _is_whole(self, done: Mapping[str, Any]) -> bool:
         shard = self._folder / done["file"]
-        return shard.is_file() and shard.stat().st_size == done["tokens"] * self._dtype.itemsize
+        return shard.is_file() and bool(shard.stat().st_size == done["tokens"] * self._dtype.itemsize)
 
     def _temporary(self) -> Path:
         return self._folder / f".{self._split}.{os.getpid()}.tmp"

@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ import numpy
 from numpy.typing import NDArray
 
 Tokens = NDArray[numpy.int64]
-CHARACTERS, BYTES = "characters.json", "bytes.json"
+CHARACTERS, BYTES, SUBWORDS = "characters.json", "bytes.json", "tokenizer.json"
 
 
 class TextStream(Protocol):
@@ -28,14 +28,19 @@ class TextStream(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text to numbers below `vocabulary`, and back.
+    """Text to numbers below `vocabulary`, and back. The end, where there is one, stands for no text."""
 
-    end: the number that stands after each document, or None. It stands for no text.
-    """
+    @property
+    def kind(self) -> str:
+        """Which of the tokenizers it is."""
 
-    kind: str
-    vocabulary: int
-    end: int | None
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+
+    @property
+    def end(self) -> int | None:
+        """The token after each document."""
 
     def encode(self, text: str) -> Tokens:
         """The tokens of a text, without the end."""
@@ -101,7 +106,7 @@ class Characters:
 
     def stream(self) -> TextStream:
         """Every token is a character."""
-        return _Stream(self)
+        return ByteStream(lambda token: self.decode([token]).encode())
 
     def byte_lengths(self) -> Tokens:
         """1 to 4 bytes each."""
@@ -141,7 +146,7 @@ class Bytes:
 
     def stream(self) -> TextStream:
         """A character comes out with its last byte."""
-        return _Stream(self)
+        return ByteStream(lambda token: self.raw([token]))
 
     def byte_lengths(self) -> Tokens:
         """1 each; the end has none."""
@@ -152,21 +157,19 @@ class Bytes:
         return {BYTES: _json({"end": self.end})}
 
 
-class _Stream:
-    """For tokenizers whose tokens are bytes, or whole characters."""
+class ByteStream:
+    """A TextStream for tokens that are bytes."""
 
-    def __init__(self, tokenizer: Characters | Bytes) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, raw: Callable[[int], bytes]) -> None:
+        self._raw = raw
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: int) -> str:
         """What this token adds to the text."""
-        if isinstance(self._tokenizer, Characters):
-            return self._tokenizer.decode([token])
-        return self._decoder.decode(self._tokenizer.raw([token]))
+        return self._decoder.decode(self._raw(token))
 
     def finish(self) -> str:
-        """What is left."""
+        """A replacement sign if a character was begun."""
         return self._decoder.decode(b"", final=True)
 
 
@@ -190,7 +193,11 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
             raise ValueError(f"{folder / CHARACTERS} is not whole: {error}") from error
     if (folder / BYTES).is_file():
         return Bytes()
-    raise FileNotFoundError(f"{folder} holds no tokenizer: neither {CHARACTERS} nor {BYTES}")
+    if (folder / SUBWORDS).is_file():
+        from latchwork.pretraining.subwords import Subwords
+
+        return Subwords.load(folder / SUBWORDS)
+    raise FileNotFoundError(f"{folder} holds no tokenizer: neither {CHARACTERS} nor {BYTES} nor {SUBWORDS}")
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
