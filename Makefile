@@ -5,6 +5,8 @@ LATCHING := $(foreach n,4 8 16 32 64 512,latching-$(n)/minmax-s)
 SEQUENCES := $(foreach n,2 3 4,$(foreach v,defined published balanced,sequences-$(n)-$(v)/minmax-s))
 RESULTS := $(LATCHING) $(SEQUENCES) induction_heads-16/minmax-s induction_heads-30/minmax-s
 BASELINES := $(foreach t,latching-4 induction_heads-16,$(foreach m,mamba-s slstm-s mlstm-s xlstm-l-s lstm-s,$(t)/$(m)))
+ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_init kaiming asymmetric,\
+	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: demo test lint bench bench-model results sanitize clean
@@ -32,7 +34,7 @@ results: .venv/ready  ## the experiments whose records are in results/, hours; w
 	$(BIN)/python -m latchwork run latching-4/minmax-s sequences-2-defined/minmax-s induction_heads-16/minmax-s \
 		--seeds 3 --jobs 2 --out results
 	$(BIN)/python -m latchwork run $(BASELINES) --batch-size 64 --seeds 1 --hours 0.25 --length 65536 --jobs 2 --out results
-	$(BIN)/python -m latchwork run ablation/induction_heads-16/40 --seeds 1 --jobs 2 --out results
+	$(BIN)/python -m latchwork run $(ABLATION) --seeds 1 --jobs 2 --out results
 	$(BIN)/python benchmarks/figures.py
 
 bench-model: .venv/ready  ## the model's figures of the README, about 20 minutes; TEXT=file adds the perplexity in int8

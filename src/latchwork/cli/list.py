@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from latchwork.experiments import EXPERIMENTS, Experiment
 from latchwork.experiments.paper import CHECK
+
+CAPTION = "paper: its accuracy at 2^20 steps; in ablations, how many of its seeds became perfect in validation"
 
 
 def list_experiments(
@@ -20,15 +23,16 @@ def list_experiments(
     if not found:
         typer.echo(f"no experiment has {part!r} in its name", err=True)
         raise typer.Exit(2)
-    table = Table("experiment", "task", "layers", "trainer", "in the paper")
+    name = Column("experiment", no_wrap=True, min_width=max(len(each.name) for each in found))  # a name is never cut
+    table = Table(name, "layers", "trainer", "paper", caption=CAPTION, box=SIMPLE, padding=0)
     for each in found:
-        table.add_row(each.name, each.task, str(each.n_layers), each.trainer, _published(each))
+        table.add_row(each.name, str(each.n_layers), each.trainer, _published(each))
     Console().print(table)
 
 
 def _published(experiment: Experiment) -> str:
     if experiment.converged is not None:
-        return "{} of {} seeds perfect".format(*experiment.converged)
+        return "{}/{}".format(*experiment.converged)
     if experiment.published is None:
         return ""
     return "perfect" if experiment.published == CHECK else "{:.1f} ± {:.1f} %".format(*experiment.published)
