@@ -40,6 +40,11 @@ class SplitWriter:
         """The documents in finished shards."""
         return sum(each["documents"] for each in self._shards)
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of text in finished shards."""
+        return sum(each["bytes"] for each in self._shards)
+
     def add(self, tokens: ArrayLike, text_bytes: int) -> None:
         """Append a document of one or more tokens that stand for so many bytes of text."""
         values = numpy.asarray(tokens)
@@ -58,7 +63,7 @@ class SplitWriter:
         if self._tokens >= self._shard_tokens:
             self._finish_shard()
 
-    def close(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         """Finish the last shard, write the index of the split, and return its part of the manifest."""
         if self._file is not None:
             self._finish_shard()
@@ -73,16 +78,20 @@ class SplitWriter:
         return {
             "tokens": first,
             "documents": self.documents,
-            "bytes": sum(each["bytes"] for each in self._shards),
+            "bytes": self.bytes,
             "starts": {"file": index.name, "sha256": file_hash(index)},
             "shards": self._shards,
         }
 
-    def abandon(self) -> None:
+    def __enter__(self) -> SplitWriter:
+        """Itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Remove the shard that is not finished."""
         if self._file is not None:
             self._file.close()
-            self._temporary().unlink(missing_ok=True)
+            self._temporary().unlink()
             self._forget()
 
     def _forget(self) -> None:
@@ -147,7 +156,7 @@ def finish_corpus(
 
 def publish(folder: Path, out: Path) -> None:
     """Remove what only the preparation needed, then rename the folder: whoever looks finds all or nothing."""
-    for path in folder.glob(".*"):
+    for path in folder.rglob(".*"):
         path.unlink()
     folder.replace(out)
 
@@ -170,10 +179,10 @@ def write_corpus(
         splits = {}
         lengths = tokenizer.byte_lengths()
         for name, documents in zip(SPLITS, (train, validation), strict=True):
-            writer = SplitWriter(folder, name, dtype_for(tokenizer.vocabulary), shard_tokens)
-            for tokens in documents:
-                writer.add(tokens, 0 if lengths is None else int(lengths[numpy.asarray(tokens)].sum()))
-            splits[name] = writer.close()
+            with SplitWriter(folder, name, dtype_for(tokenizer.vocabulary), shard_tokens) as writer:
+                for tokens in documents:
+                    writer.add(tokens, 0 if lengths is None else int(lengths[numpy.asarray(tokens)].sum()))
+                splits[name] = writer.finish()
         finish_corpus(folder, out, tokenizer, splits, {"sources": ["tokens"]})
     finally:
         shutil.rmtree(folder, ignore_errors=True)

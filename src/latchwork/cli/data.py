@@ -1,0 +1,136 @@
+"""`latchwork data`: text into corpora."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from latchwork.pretraining.corpus import Corpus
+from latchwork.pretraining.dataset import OPENWEBTEXT
+from latchwork.pretraining.prepare import Watch, prepare
+from latchwork.pretraining.shards import SHARD_TOKENS
+
+data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards that pretraining reads.")
+
+
+@data.command("prepare")
+def prepare_command(
+    out: Annotated[Path, typer.Option(help="the folder to make")],
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="files (.txt, .jsonl, .parquet, also .gz or .zst), folders, patterns, or hf:NAME[:CONFIG] of the hub",
+            show_default=f"hf:{OPENWEBTEXT}",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            help="gpt2, characters, bytes, a tokenizer.json, a folder with vocab.json and merges.txt, owner/name"
+        ),
+    ] = "gpt2",
+    validation_documents: Annotated[
+        int | None, typer.Option(min=0, help="documents held out", show_default="5000")
+    ] = None,
+    validation_fraction: Annotated[
+        float | None, typer.Option(help="instead: of each document the last part, as 0.1")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the draw of documents held out")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="processes; the result does not depend on them")] = 1,
+    field: Annotated[str, typer.Option(help="where the text is in jsonl, parquet and data sets")] = "text",
+    separator: Annotated[
+        str | None, typer.Option(help="cuts a .txt into documents; \\n is a new line", show_default="a file is one")
+    ] = None,
+    shard_tokens: Annotated[
+        int, typer.Option(min=1, help="tokens of a file, and at most lost by a kill")
+    ] = SHARD_TOKENS,
+) -> None:
+    """Turn text into token shards. The same command goes on after an interruption."""
+    if separator is not None:
+        separator = separator.replace("\\n", "\n").replace("\\t", "\t")
+    try:
+        with Bar() as bar:
+            corpus = prepare(
+                sources or [f"hf:{OPENWEBTEXT}"],
+                out,
+                tokenizer,
+                validation_documents=validation_documents,
+                validation_fraction=validation_fraction,
+                seed=seed,
+                jobs=jobs,
+                field=field,
+                separator=separator,
+                shard_tokens=shard_tokens,
+                watch=bar.watch,
+            )
+    except (ValueError, OSError, ImportError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on with the shards that are finished", err=True)
+        raise typer.Exit(130) from None
+    _print(corpus)
+
+
+@data.command()
+def verify(path: Annotated[Path, typer.Argument(help="a folder that `latchwork data prepare` made")]) -> None:
+    """Read a whole corpus and compare it with its hashes."""
+    try:
+        corpus = Corpus(path)
+    except (ValueError, OSError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    try:
+        corpus.verify()
+    except (ValueError, OSError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from None
+    _print(corpus)
+
+
+class Bar:
+    """A progress bar on the terminal; nothing where there is none."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[str, int] = {}
+        self.watch: Watch = self._watch
+
+    def _watch(self, what: str, done: int, total: int | None) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total)
+        self._progress.update(self._tasks[what], completed=done)  # type: ignore[arg-type]
+
+    def __enter__(self) -> Bar:
+        """Show it."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave it as it is."""
+        self._progress.stop()
+
+
+def _print(corpus: Corpus) -> None:
+    tokenizer = corpus.manifest["tokenizer"]
+    table = Table("split", "documents", "tokens", "bytes of text", "shards")
+    for name, split in (("train", corpus.train), ("validation", corpus.validation)):
+        shards = corpus.manifest["splits"][name]["shards"]
+        table.add_row(name, f"{split.documents:,}", f"{len(split):,}", f"{split.bytes:,}", str(len(shards)))
+    console = Console()
+    console.print(table)
+    console.print(f"{corpus.path}: {tokenizer['kind']}, a vocabulary of {corpus.vocabulary:,}", soft_wrap=True)
