@@ -6,7 +6,9 @@ import typer
 
 from latchwork.cli.automata import certify, compile, draw, extract
 from latchwork.cli.check import check
+from latchwork.cli.data import data
 from latchwork.cli.list import list_experiments
+from latchwork.cli.pretrain import pretrain
 from latchwork.cli.report import report
 from latchwork.cli.run import RunCommand, run
 
@@ -15,6 +17,8 @@ app.command()(check)
 app.command("list")(list_experiments)
 app.command(cls=RunCommand)(run)
 app.command()(report)
+app.command()(pretrain)
+app.add_typer(data, name="data")
 for command in (compile, extract, certify, draw):
     app.command()(command)
 

@@ -1,0 +1,230 @@
+"""A pretraining run as data: model, optimiser, schedule, batches, and what is written when."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar
+
+Value = TypeVar("Value", int, float)
+Config = TypeVar("Config")
+Kind = Literal["minmax", "transformer", "lstm", "gru", "mamba"]
+
+
+def at(pieces: tuple[tuple[int, Value], ...], step: int) -> Value:
+    """The value at a step of ((0, a), (k, b), ...): a before step k, b from it on.
+
+    >>> [at(((0, 32), (36_000, 64)), step) for step in (0, 35_999, 36_000)]
+    [32, 32, 64]
+    """
+    return next(value for start, value in reversed(pieces) if start <= step)
+
+
+def _check_pieces(name: str, pieces: tuple[tuple[int, Any], ...], lowest: float) -> None:
+    starts = [start for start, _ in pieces]
+    if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+        raise ValueError(f"{name} must be pairs (from step, value) that begin with step 0 and rise; got {pieces}")
+    if any(not value >= lowest for _, value in pieces):
+        raise ValueError(f"{name} must have values of at least {lowest}; got {pieces}")
+
+
+def _at_least(lowest: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < lowest:
+            raise ValueError(f"{name} must be at least {lowest}; got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What is trained. kind: ours or a baseline. options: the fields of its configuration, or its sizes."""
+
+    kind: Kind = "minmax"
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW. weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest
+    norm of the gradient, or None.
+    """
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: tuple[tuple[int, float], ...] = ((0, 0.1),)
+    decay: Literal["matrices", "all"] = "matrices"
+    clip: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _check_pieces("weight_decay", self.weight_decay, 0)
+        if not self.learning_rate > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
+            raise ValueError(f"learning_rate, eps and clip must be positive; got {self}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be at least 0 and less than 1; got {self.betas}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """The learning rate over time, as a part of the optimiser's.
+
+    warmup: the part of all steps in which it rises from 0. Then it falls, by its shape, to the part `final`. steps: at
+    which it gets there; None is the run's end. scale: a factor by step, for adjustments by hand.
+    """
+
+    shape: Literal["linear", "cosine", "constant"] = "linear"
+    warmup: float = 0.01
+    final: float = 0.01
+    steps: int | None = None
+    scale: tuple[tuple[int, float], ...] = ((0, 1.0),)
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _at_least(1, steps=self.steps)
+        _check_pieces("scale", self.scale, 0)
+        if not (0 <= self.warmup <= 1 and 0 <= self.final <= 1):
+            raise ValueError(f"warmup and final must be between 0 and 1; got {self.warmup} and {self.final}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """micro: sequences that a process runs at once. context: tokens of each. accumulation: by step; a step of the
+    optimiser sees micro x accumulation sequences, shared among the processes, however many there are.
+    """
+
+    micro: int
+    context: int
+    accumulation: tuple[tuple[int, int], ...] = ((0, 1),)
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _at_least(1, micro=self.micro, context=self.context)
+        _check_pieces("accumulation", self.accumulation, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationConfig:
+    """Every so many steps, the mean loss of random batches of the validation split: the same ones each time."""
+
+    every: int = 1000
+    batches: int = 2000
+    batch_size: int = 4
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _at_least(1, every=self.every, batch_size=self.batch_size)
+        _at_least(2, batches=self.batches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """Every so many steps, the last `keep` of them kept."""
+
+    every: int = 1000
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _at_least(1, every=self.every, keep=self.keep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingConfig:
+    """A run, but for where it reads, writes and computes.
+
+    steps: of the optimiser. vocabulary: what the corpus must have; None takes what it has. precision: "bfloat16" is
+    that of autocast, the weights being float32. tbptt: carry the state over so many windows that follow each other in
+    the text, until a document ends; None draws every window anew.
+
+    >>> PretrainingConfig.from_dict({"name": "mine", "stpes": 3})
+    Traceback (most recent call last):
+    ...
+    ValueError: the config has no field 'stpes'; did you mean 'steps'?
+    """
+
+    name: str
+    steps: int
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    batch: BatchConfig
+    schedule: ScheduleConfig = ScheduleConfig()
+    validation: ValidationConfig = ValidationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    vocabulary: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    tbptt: int | None = None
+    log_every: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _at_least(1, steps=self.steps, vocabulary=self.vocabulary, tbptt=self.tbptt, log_every=self.log_every)
+        _at_least(0, seed=self.seed)
+        if self.model.kind != "minmax" and (self.tbptt is not None or self.gradient_checkpointing):
+            raise ValueError(f"tbptt and gradient_checkpointing are for kind 'minmax'; got {self.model.kind!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON takes them and gives them back."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> PretrainingConfig:
+        """The inverse of `to_dict`; a key that is not a field is an error."""
+        return _read(PretrainingConfig, values, "")
+
+
+def _read(cls: type[Config], values: Any, path: str) -> Config:
+    """A dataclass from plain values, its fields read by their annotations."""
+    where = path or "the config"
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} must be a table of values; got {values!r}")
+    annotations = typing.get_type_hints(cls)
+    known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            raise ValueError(
+                f"{where} has no field {key!r}; " + (f"did you mean {near[0]!r}?" if near else f"it has {known}")
+            )
+    read = {key: _value(annotations[key], value, f"{path}.{key}" if path else key) for key, value in values.items()}
+    try:
+        return cls(**read)
+    except TypeError as error:  # a field without a default is missing
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _value(annotation: Any, value: Any, path: str) -> Any:
+    """A value as an annotation of these dataclasses wants it, or an error that names it."""
+    if isinstance(annotation, types.UnionType):
+        if value is None:
+            return None
+        annotation = next(each for each in typing.get_args(annotation) if each is not type(None))
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_dataclass(annotation):
+        return _read(annotation, value, path)  # type: ignore[arg-type]
+    if origin is tuple:
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis and isinstance(value, list) else arguments
+        if not isinstance(value, (list, tuple)) or len(value) != len(kinds):
+            raise ValueError(f"{path} must be a list{'' if ... in arguments else f' of {len(kinds)}'}; got {value!r}")
+        return tuple(_value(kind, each, path) for kind, each in zip(kinds, value, strict=True))
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{path} must be one of {', '.join(map(repr, arguments))}; got {value!r}")
+    elif annotation in (int, float):
+        allowed = (int,) if annotation is int else (int, float)
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            raise ValueError(f"{path} must be {'an integer' if annotation is int else 'a number'}; got {value!r}")
+        return annotation(value)
+    elif annotation in (bool, str):
+        if not isinstance(value, annotation):
+            raise ValueError(f"{path} must be {'true or false' if annotation is bool else 'a text'}; got {value!r}")
+    elif origin is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{path} must be a table of values; got {value!r}")
+    return value

@@ -1,0 +1,58 @@
+"""A configuration from the command line: a name or a file, and changes to single fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from latchwork.pretraining.config import PretrainingConfig
+from latchwork.pretraining.configs import find_config
+
+
+def read_config(name: str, changes: Sequence[str] = ()) -> PretrainingConfig:
+    """The configuration of that name, or of a .json or .toml file, with changes such as "batch.micro=8".
+
+    >>> read_config("char-1m", ["batch.micro=8", "seed=3"]).batch.micro
+    8
+    """
+    values = _read_file(Path(name)) if Path(name).suffix in (".json", ".toml") else find_config(name).to_dict()
+    for change in changes:
+        _set(values, change)
+    return PretrainingConfig.from_dict(values)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        if path.suffix == ".json":
+            values: Any = json.loads(path.read_text())
+        else:
+            import tomllib
+
+            values = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{path} is not there") from None
+    except ImportError:
+        raise ValueError(f"{path}: TOML needs Python 3.11 or later; write JSON") from None
+    except ValueError as error:
+        raise ValueError(f"{path} must be {path.suffix[1:].upper()}: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a table of values; got {type(values).__name__}")
+    return values
+
+
+def _set(values: dict[str, Any], change: str) -> None:
+    """Set one field; the value is JSON, or else the text as it is."""
+    key, sign, text = change.partition("=")
+    if not key or not sign:
+        raise ValueError(f"a change must be field=value, as in batch.micro=8; got {change!r}")
+    *path, last = key.split(".")
+    for part in path:
+        values = values.setdefault(part, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{key!r} names a field of {part!r}, which has none")
+    try:
+        values[last] = json.loads(text)
+    except ValueError:
+        values[last] = text
