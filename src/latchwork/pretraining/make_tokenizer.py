@@ -48,6 +48,9 @@ def find_gpt2_files() -> tuple[Path, Path] | None:
     names = {name for _, names in GPT2_FILES for name in names}
     found: dict[str, Path] = {}
     for distribution in distributions():
+        record = distribution.read_text("RECORD") or ""
+        if not any(name in record for name in names):  # much sooner known than all files
+            continue
         for file in distribution.files or []:
             if file.name in names and (path := Path(str(distribution.locate_file(file)))).is_file():
                 found[hashlib.sha256(path.read_bytes()).hexdigest()] = path

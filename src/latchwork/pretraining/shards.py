@@ -181,7 +181,8 @@ def write_corpus(
         for name, documents in zip(SPLITS, (train, validation), strict=True):
             with SplitWriter(folder, name, dtype_for(tokenizer.vocabulary), shard_tokens) as writer:
                 for tokens in documents:
-                    writer.add(tokens, 0 if lengths is None else int(lengths[numpy.asarray(tokens)].sum()))
+                    size = 0 if lengths is None else int(lengths[numpy.asarray(tokens, int)].sum())
+                    writer.add(tokens, size)
                 splits[name] = writer.finish()
         finish_corpus(folder, out, tokenizer, splits, {"sources": ["tokens"]})
     finally:
