@@ -91,7 +91,7 @@ class SplitWriter:
         """Remove the shard that is not finished."""
         if self._file is not None:
             self._file.close()
-            self._temporary().unlink()
+            self._temporary().unlink(missing_ok=True)
             self._forget()
 
     def _forget(self) -> None:
