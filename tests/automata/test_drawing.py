@@ -14,7 +14,7 @@ def test_the_text_for_graphviz_has_every_arrow_once():
     assert lines[0] == "digraph machine {"
     assert lines[-1] == "}"
     assert "start -> 0;" in lines
-    assert {line for line in lines if "label" in line} == {
+    assert {line for line in lines if "label=" in line} == {
         '0 -> 0 [label="0/0"];',
         '0 -> 1 [label="1/1"];',
         '1 -> 1 [label="0/1"];',
@@ -24,7 +24,7 @@ def test_the_text_for_graphviz_has_every_arrow_once():
 
 def test_symbols_may_have_names_and_share_an_arrow():
     text = Machine.from_table([[0, 0]], [[0, 1]]).to_dot(['a"', "b\\"])
-    assert '0 -> 0 [label="a\\"/0, b\\\\/1"];' in text
+    assert '0 -> 0 [label="a\\"/0\\nb\\\\/1"];' in text
     with pytest.raises(ValueError, match="symbols must be 2 names; got 1"):
         PARITY.to_dot(["a"])
 
@@ -38,10 +38,27 @@ def test_without_graphviz_the_states_stand_on_a_circle(states, tmp_path, monkeyp
     assert len(picture.findall(f"{SVG}circle")) == states
     arrows = 1 if states == 1 else 2 * states  # a single arrow carries both symbols
     assert len(picture.findall(f"{SVG}path")) == arrows + 1  # and that to the start
-    size = float(picture.attrib["width"])
+    left, top, width, height = (float(each) for each in picture.attrib["viewBox"].split())
     for circle in picture.findall(f"{SVG}circle"):
-        assert 0 < float(circle.attrib["cx"]) < size
+        assert left < float(circle.attrib["cx"]) < left + width
+        assert top < float(circle.attrib["cy"]) < top + height
     assert "</0" in {text.text for text in picture.findall(f"{SVG}text")} or states == 1
+
+
+def test_symbols_with_one_output_are_written_together_and_neighbours_by_the_first_and_the_last():
+    text = Machine.from_table([[0, 0, 0, 0, 0, 0]], [[0, 0, 0, 1, 0, 0]]).to_dot()
+    assert '0 -> 0 [label="0…2, 4, 5/0\\n3/1"];' in text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the program is a shell script")
+def test_a_machine_that_graphviz_cannot_place_in_time_is_an_error(tmp_path, monkeypatch):
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\nwhile true; do :; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("latchwork.automata.drawing.MOST_SECONDS", 0.2)
+    with pytest.raises(RuntimeError, match=r"Graphviz did not place 2 states in 0\.2 s"):
+        PARITY.draw(tmp_path / "parity.svg")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the program is a shell script")
