@@ -32,8 +32,9 @@ def test_a_compiled_network_is_proved_right_for_all_words(pattern):
     proof = certify(on_grid(compile(machine)), machine)
     assert isinstance(proof, Proof)
     assert proof.margin == 1
-    assert proof.float64_error < 1e-10
-    assert proof.float32_error == 0  # small integers
+    assert proof.precision == "float32"
+    assert 0 < proof.bound < 0.01
+    assert proof.float32_seen == 0  # small integers
     assert proof.states >= machine.reachable().n_states
 
 
@@ -101,7 +102,7 @@ def test_on_random_networks_it_agrees_with_trying_all_words(n_layers, gate):
         with torch.no_grad():
             constant = int(model(torch.tensor([[0]]))[0].argmax())
         machine = Machine.from_table([[0, 0]], [[constant, constant]])
-        found = certify(model, machine, tolerance=1e-5, max_states=20_000)
+        found = certify(model, machine, precision="float64", tolerance=1e-5, max_states=20_000)
         shortest = brute_force(model, machine, 7)
         seen.add(type(found))
         if isinstance(found, Counterexample):

@@ -36,7 +36,7 @@ def test_one_hot_and_a_given_alphabet():
 def test_certify_exits_with_what_it_found(tmp_path):
     proved = run("certify", "fflm", "fflm(0.8)")
     assert proved.exit_code == 0, proved.output
-    assert "proved: right on all words of fflm(0.8)" in proved.stdout
+    assert "proved: right on all words of fflm(0.8), of any length, in float32" in proved.stdout
     wrong = run("certify", "latching-4", "latching(4, all)")  # it was proved for other distractors
     assert wrong.exit_code == 1, wrong.output
     assert "and should say" in wrong.stdout
@@ -61,7 +61,9 @@ def test_a_network_with_too_many_states_exits_with_one(tmp_path):
         (["extract", "nowhere"], "nowhere"),
         (["certify", "nowhere", "latching(4)"], "nowhere"),
         (["certify", "fflm", "latchin(4)"], "did you mean latching"),
+        (["certify", "fflm", "fflm(0.8)", "--precision", "float16"], "must be float32 or float64"),
         (["draw", "missing.json"], "missing.json"),
+        (["draw", "(ab)*", "--out", "picture.png"], "path must end in .svg"),
     ],
 )
 def test_bad_usage_says_why(arguments, message):

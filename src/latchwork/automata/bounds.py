@@ -1,12 +1,15 @@
-"""What a network computes in float64, whatever the order of its sums: a value, and how far from it any run may be.
+"""What a network computes, whatever the order of its sums: a value, and how far from it any run may be.
 
-Each operation is exact up to a factor of 1 + d, |d| <= U = 2^-53; a sum of n products, added in any order, fused or
-not, is off by at most gamma(n) times the sum of the products' magnitudes (Higham, Accuracy and Stability of Numerical
-Algorithms, section 3.1); twice that here, since the value is such a run itself. How errors grow from one operation to
-the next is bounded in the Euclidean norm of a row: by the largest singular value of a matrix, by 1 / sigma for a norm.
-Bounds entry by entry forget that errors cancel and are worse. For float32 the same bounds come to 0.02 after one layer
-of the paper's S, ten thousand times what is seen, and are of no use: there a proof evaluates exactly.
-Sigmoids are taken to be right to 16 units in the last place. Underflow is covered by TINY.
+A run is in float32 or in float64. Each of its operations is exact up to a factor of 1 + d, |d| <= unit = 2^-24 or
+2^-53; a sum of n products, added in any order, fused or not, is off by at most n unit / (1 - n unit) times the sum of
+the products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). The value is
+itself a run in float64, so its own error is added: `gamma`. How errors grow from one operation to the next is bounded
+in the Euclidean norm of a row: by the largest singular value of a matrix, by 1 / sigma for a norm. Bounds entry by
+entry forget that errors cancel and are worse. For float32 the bounds come to 0.01 to 0.05 for a layer of width 32,
+thousands of times what is seen: wide, but narrower than the steps of a grid of few levels.
+Sigmoids are taken to be right to 16 units in the last place. Underflow is covered by TINY, flushed to zero or not; a
+number beyond LARGEST, whose square might overflow, is an error. Coarser arithmetic (bfloat16, TF32, int8) is not
+covered.
 """
 
 from __future__ import annotations
@@ -20,31 +23,38 @@ from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.layer import MinMaxLayer
 
-U = 2.0**-53
+UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 SLACK = 1 + 1e-6
-TINY = 1e-300
+TINY, LARGEST = 1e-30, 1e15
 SIGMOID_ULPS = 16
 
 
 class Bounded(NamedTuple):
-    """Rows of float64 numbers, (..., d), that differ from value by a vector no longer than radius, (..., 1)."""
+    """Rows of numbers, (..., d), that differ from value by a vector no longer than radius, (..., 1).
+
+    unit: of the runs that are meant, the largest relative error of one rounding.
+    """
 
     value: Tensor
     radius: Tensor
+    unit: float
 
     @staticmethod
-    def exact(value: Tensor) -> Bounded:
+    def exact(value: Tensor, unit: float) -> Bounded:
         """Numbers known exactly: embeddings, states."""
-        return Bounded(value.double(), value.new_zeros((*value.shape[:-1], 1), dtype=torch.float64))
-
-    def rows(self, index: Tensor) -> Bounded:
-        """Some rows."""
-        return Bounded(self.value[index], self.radius[index])
+        return Bounded(value.double(), value.new_zeros((*value.shape[:-1], 1), dtype=torch.float64), unit)
 
 
-def gamma(n: int) -> float:
-    """Twice the relative error of n roundings one upon the other."""
-    return 2 * SLACK * n * U / (1 - n * U)
+def gamma(n: int, unit: float) -> float:
+    """The relative error of n roundings one upon the other, of a run and of the value together."""
+    return SLACK * n * (unit + UNITS["float64"]) / (1 - n * unit)
+
+
+def _rounded(value: Tensor, radius: Tensor, unit: float) -> Bounded:
+    """With a little more, for the roundings of the radius and for underflow."""
+    if value.numel() and not float(value.abs().max()) + float(radius.max()) < LARGEST:
+        raise OverflowError(f"a number may be beyond {LARGEST:g}, or is not finite")
+    return Bounded(value, radius * SLACK + TINY, unit)
 
 
 def length(rows: Tensor) -> Tensor:
@@ -56,7 +66,7 @@ def length(rows: Tensor) -> Tensor:
 def add(a: Bounded, b: Bounded) -> Bounded:
     """a + b."""
     value, radius = a.value + b.value, a.radius + b.radius
-    return Bounded(value, (radius + gamma(1) * (length(value) + radius)) * SLACK + TINY)
+    return _rounded(value, radius + gamma(1, a.unit) * (length(value) + radius), a.unit)
 
 
 def multiply(a: Bounded, b: Bounded) -> Bounded:
@@ -64,14 +74,14 @@ def multiply(a: Bounded, b: Bounded) -> Bounded:
     value = a.value * b.value
     largest_a, largest_b = (each.value.abs().amax(-1, keepdim=True) for each in (a, b))
     radius = largest_a * b.radius + largest_b * a.radius + a.radius * b.radius
-    return Bounded(value, (radius + gamma(1) * (length(value) + radius)) * SLACK + TINY)
+    return _rounded(value, radius + gamma(1, a.unit) * (length(value) + radius), a.unit)
 
 
 def product(x: Bounded, weight: Tensor, bias: Tensor | None = None) -> Bounded:
     """weight x + bias, summed in any order."""
     value, own = _sums(x, weight, bias)
     grown = torch.linalg.matrix_norm(weight.detach().double(), 2) * x.radius
-    return Bounded(value, (grown + length(own)) * SLACK + TINY)
+    return _rounded(value, grown + length(own), x.unit)
 
 
 def product_by_entry(x: Bounded, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -87,18 +97,18 @@ def _sums(x: Bounded, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
     value, size = x.value @ w.T, x.value.abs() @ w.abs().T + x.radius * length(w).squeeze(-1)
     if bias is not None:
         value, size = value + bias.detach().double(), size + bias.detach().double().abs()
-    return value, gamma(w.shape[1] + 3) * size
+    return value, gamma(w.shape[1] + 3, x.unit) * size
 
 
 def relu(x: Bounded) -> Bounded:
     """max(x, 0)."""
-    return Bounded(x.value.relu(), x.radius)
+    return Bounded(x.value.relu(), x.radius, x.unit)
 
 
 def sigmoid(x: Bounded) -> Bounded:
     """1 / (1 + exp(-x)), which is nowhere steeper than 1/4."""
     value = x.value.sigmoid()
-    return Bounded(value, (x.radius / 4 + gamma(2 * SIGMOID_ULPS) * length(value)) * SLACK + TINY)
+    return _rounded(value, x.radius / 4 + gamma(2 * SIGMOID_ULPS, x.unit) * length(value), x.unit)
 
 
 def normalise(norm: nn.Module, x: Bounded) -> Bounded:
@@ -107,8 +117,8 @@ def normalise(norm: nn.Module, x: Bounded) -> Bounded:
         return x
     if not isinstance(norm, (nn.LayerNorm, nn.RMSNorm)):
         raise TypeError(f"norm must be LayerNorm, RMSNorm or Identity; got {type(norm).__name__}")
-    n = x.value.shape[-1]
-    eps = norm.eps if norm.eps is not None else torch.finfo(torch.float64).eps
+    n, unit = x.value.shape[-1], x.unit
+    eps = norm.eps if norm.eps is not None else 2 * unit  # torch.finfo's, of the run's own precision
     mean = x.value.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else torch.zeros_like(x.radius)
     centred = x.value - mean
     variance = centred.square().mean(-1, keepdim=True)
@@ -123,18 +133,23 @@ def normalise(norm: nn.Module, x: Bounded) -> Bounded:
     largest_weight = weight.abs().max()
     grown = largest_weight * steepest * x.radius
     # What its own roundings add. size: of an entry, and of the mean square; the mean of squares less the square of the
-    # mean is covered.
+    # mean is covered. The variance as computed must stay positive.
     size = x.value.abs() + x.radius
     square = size.square().mean(-1, keepdim=True)
-    mean_off = gamma(n + 4) * size.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else 0 * x.radius
-    steep_off = 2 * gamma(n + 8) * square * steepest**3 + mean_off.square() * steepest**3 + gamma(6) * steepest
+    mean_off = gamma(n + 4, unit) * size.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else 0 * x.radius
+    variance_off = 4 * gamma(n + 8, unit) * square + mean_off.square()
+    smallest = sigma.square() + eps - variance_off
+    if not bool((smallest > 0).all()):
+        raise OverflowError("a norm of rows whose mean is far larger than what they differ from it by")
+    steepest = smallest.rsqrt()
+    steep_off = variance_off * steepest**3 / 2 + gamma(6, unit) * steepest
     own = weight.abs() * (
         mean_off * steepest
         + (centred.abs() + x.radius + mean_off) * steep_off
-        + gamma(8) * (size + mean.abs() + x.radius + mean_off) * (steepest + steep_off)
+        + gamma(8, unit) * (size + mean.abs() + x.radius + mean_off) * (steepest + steep_off)
     )
-    own = own + gamma(8) * (value.abs() + grown + own)
-    return Bounded(value, (grown + length(own)) * SLACK + TINY)
+    own = own + gamma(8, unit) * (value.abs() + grown + own)
+    return _rounded(value, grown + length(own), unit)
 
 
 def feed_forward(ffn: FeedForward | GatedFeedForward, x: Bounded) -> Bounded:
@@ -144,7 +159,7 @@ def feed_forward(ffn: FeedForward | GatedFeedForward, x: Bounded) -> Bounded:
     up = product(x, ffn.up.weight, ffn.up.bias)
     if isinstance(ffn, FeedForward):
         return product(relu(up), ffn.down.weight, ffn.down.bias)
-    gate, value = (Bounded(each, up.radius) for each in up.value.chunk(2, -1))
+    gate, value = (Bounded(each, up.radius, x.unit) for each in up.value.chunk(2, -1))
     return product(multiply(relu(gate), value), ffn.down.weight, ffn.down.bias)
 
 
@@ -153,13 +168,13 @@ def convolve(conv: BasicConv | GatedConv, previous: Bounded, now: Bounded) -> Bo
     if isinstance(conv, BasicConv):
         both = torch.cat((previous.value, now.value), -1)
         radius = (previous.radius.square() + now.radius.square()).sqrt() * SLACK
-        return product(Bounded(both, radius), conv.weight, conv.bias)
+        return product(Bounded(both, radius, now.unit), conv.weight, conv.bias)
     share = torch.sigmoid(conv.g.detach().double())
     value = share * previous.value + (1 - share) * now.value
     # however it is written, share u' + (1 - share) u or u + share (u' - u), the terms are no larger than these
     terms = length(previous.value.abs() + 2 * now.value.abs()) + previous.radius + 2 * now.radius
     radius = share.max() * previous.radius + (1 - share).max() * now.radius
-    return Bounded(value, (radius + gamma(2 * SIGMOID_ULPS + 6) * terms) * SLACK + TINY)
+    return _rounded(value, radius + gamma(2 * SIGMOID_ULPS + 6, now.unit) * terms, now.unit)
 
 
 def drive(layer: MinMaxLayer, u: Bounded, previous: Bounded) -> tuple[Tensor, Tensor]:
@@ -175,8 +190,8 @@ def drive(layer: MinMaxLayer, u: Bounded, previous: Bounded) -> tuple[Tensor, Te
 
 def respond(layer: MinMaxLayer, u: Bounded, z: tuple[Tensor, Tensor], x: Tensor) -> Bounded:
     """The layer's output, from its input, `drive`'s z and the states x (N, d_state) after the step."""
-    neuron, states = layer.neuron, Bounded.exact(x)
+    neuron, states = layer.neuron, Bounded.exact(x, u.unit)
     if neuron.output_gate:
         gate, radius = (each[..., -neuron.d_state :] for each in z)
-        states = multiply(states, sigmoid(Bounded(gate, length(radius))))
+        states = multiply(states, sigmoid(Bounded(gate, length(radius), u.unit)))
     return add(u, product(states, neuron.output.weight, neuron.output.bias))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy
@@ -19,10 +18,14 @@ MOST_SIDES = 64  # ways to round one drive that are followed
 
 
 class GridLayer:
-    """A layer in float64, and what it does at every pair of inputs that has come up, each computed once."""
+    """A layer in float64, and what it does at every pair of inputs that has come up, each computed once.
 
-    def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, tolerance: float) -> None:
-        self.layer, self.single, self.levels, self.tolerance = layer, single, levels, tolerance
+    single: the layer in float32, to compare. unit: of the runs that are meant (automata/bounds.py). tolerance: how much
+    further than that a drive may be off.
+    """
+
+    def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, unit: float, tolerance: float) -> None:
+        self.layer, self.single, self.levels, self.unit, self.tolerance = layer, single, levels, unit, tolerance
         neuron = layer.neuron
         self.d_state, self.degree, self.gated = neuron.d_state, neuron.degree, neuron.output_gate
         self.r_width = neuron.d_state * neuron.degree
@@ -31,12 +34,14 @@ class GridLayer:
         self.u.add(numpy.zeros((1, neuron.d_model)))
         self.radius = Rows(1)
         self.radius.add(numpy.zeros((1, 1)))
+        self.small = Rows(neuron.d_model, numpy.float32)  # the same inputs as float32 computes them
+        self.small.add(numpy.zeros((1, neuron.d_model), numpy.float32))
         self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
         self.r, self.s = Rows(self.r_width, numpy.uint8), Rows(neuron.d_state, numpy.uint8)
         gates = neuron.d_state if self.gated else 0
         self.gate, self.gate_radius, self.now = Rows(gates), Rows(gates), Rows(1, numpy.int64)
         self.both_sides = 0
-        self.float64_error = self.float32_error = 0.0
+        self.bound = self.seen_error = 0.0
 
     def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
         """For pairs of inputs, by number: the first row of r, s, gate and now, and how many rows there are."""
@@ -52,30 +57,34 @@ class GridLayer:
         u, last = (self._bounded(each) for each in (now, before))
         previous = bounds.normalise(self.layer.norm_conv, last)
         none = torch.from_numpy(before == 0)[:, None]
-        previous = bounds.Bounded(previous.value.masked_fill(none, 0), previous.radius.masked_fill(none, 0))
+        value, off = (each.masked_fill(none, 0) for each in previous[:2])
+        previous = bounds.Bounded(value, off, self.unit)
         z, radius = bounds.drive(self.layer, u, previous)
-        self.float64_error = max(self.float64_error, float(radius.max()))
-        self._compare_float32(z, u.value, previous.value)
+        self.bound = max(self.bound, float(radius.max()))
+        self._compare(z, now, before)
         r_width, both = self.r_width, self.r_width + self.d_state
-        lower, upper = (self._level(z[:, :both] + side * self.tolerance) for side in (-1, 1))
-        gate, gate_radius = z[:, both:].numpy(), radius[:, both:].numpy()
-        for row, key in enumerate(keys):
-            unsure = numpy.flatnonzero(lower[row] != upper[row])
-            if 2 ** len(unsure) > MOST_SIDES:
-                raise TooUnsure(len(unsure))
-            self.both_sides += len(unsure)
-            self.first[key] = (len(self.r), 2 ** len(unsure))
-            for sides in product((False, True), repeat=len(unsure)):
-                chosen = lower[row].copy()
-                chosen[unsure] = numpy.where(sides, upper[row][unsure], chosen[unsure])
-                self.r.add(chosen[None, :r_width])
-                self.s.add(chosen[None, r_width:])
-                self.gate.add(gate[row : row + 1])
-                self.gate_radius.add(gate_radius[row : row + 1])
-                self.now.add(now[row : row + 1, None])
+        off = radius[:, :both] + 4 * self.unit + self.tolerance  # two roundings more where a drive is put on the grid
+        lower, upper = (self._level(z[:, :both] + side * off) for side in (-1, 1))
+        unsure = lower != upper
+        entries = unsure.sum(1)
+        if 2 ** int(entries.max()) > MOST_SIDES:
+            raise TooUnsure(int(entries.max()))
+        self.both_sides += int(entries.sum())
+        counts = 2**entries
+        ends = len(self.r) + numpy.cumsum(counts)
+        self.first.update(zip(keys, zip((ends - counts).tolist(), counts.tolist(), strict=True), strict=True))
+        again = numpy.repeat(numpy.arange(len(keys)), counts)
+        side = numpy.arange(len(again)) - numpy.repeat(ends - counts - len(self.r), counts)
+        bit = numpy.maximum(unsure.cumsum(1)[again] - 1, 0)  # the k-th unsure entry takes its side by the k-th bit
+        chosen = numpy.where(unsure[again] & (side[:, None] >> bit & 1 == 1), upper[again], lower[again])
+        self.r.add(chosen[:, :r_width])
+        self.s.add(chosen[:, r_width:])
+        self.gate.add(z[:, both:].numpy()[again])
+        self.gate_radius.add(radius[:, both:].numpy()[again])
+        self.now.add(now[again, None])
 
     def _bounded(self, numbers: Array) -> bounds.Bounded:
-        return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]))
+        return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]), self.unit)
 
     def _level(self, z: Tensor) -> Array:
         """The level of each entry, as the network rounds it: 0 the lowest."""
@@ -83,13 +92,17 @@ class GridLayer:
         levels: Array = ((values + 1) * ((self.levels - 1) / 2)).round().to(torch.uint8).numpy()
         return levels
 
-    def _compare_float32(self, z: Tensor, u: Tensor, previous: Tensor) -> None:
-        """What the layer's own parts make of these inputs in float32, in one batch."""
-        small, before = u.float(), previous.float()
-        v = self.single.norm_conv(small)
-        self.float32_error = max(
-            self.float32_error, float((self.single.drive(small, v, before).double() - z).abs().max())
-        )
+    def _compare(self, z: Tensor, now: Array, before: Array) -> None:
+        """How far the layer's own parts, in float32 and in one batch, are off: an observation, not a bound."""
+        u, last = (torch.from_numpy(self.small[each]) for each in (now, before))
+        previous = self.single.norm_conv(last).masked_fill(torch.from_numpy(before == 0)[:, None], 0)
+        found = self.single.drive(u, self.single.norm_conv(u), previous)
+        self.seen_error = max(self.seen_error, float((found.double() - z).abs().max()))
+
+    def source(self, rows: Array) -> Array:
+        """What, with the states, the output at rows of `drives` depends on: the row, or without a gate the input."""
+        found: Array = rows if self.gated else self.now[rows][:, 0]
+        return found
 
     def recur(self, rows: Array, x: Array) -> Array:
         """The states that follow x at rows of `drives`, all as levels."""
@@ -106,6 +119,15 @@ class GridLayer:
         """The layer's output at rows of `drives` with states x (as levels) after the step."""
         gate = torch.from_numpy(self.gate[rows]), torch.from_numpy(self.gate_radius[rows])
         return bounds.respond(self.layer, self._bounded(self.now[rows][:, 0]), gate, torch.from_numpy(self.grid[x]))
+
+    def small_outputs(self, rows: Array, x: Array) -> Tensor:
+        """The same as float32 computes it, in one batch."""
+        now, neuron = self.now[rows][:, 0], self.single.neuron
+        states = torch.from_numpy(self.grid[x]).float()
+        if self.gated:
+            states = states * torch.from_numpy(self.gate[rows]).float().sigmoid()
+        small: Tensor = torch.from_numpy(self.small[now]) + neuron.output(states)
+        return small
 
     def start(self) -> Array:
         """The levels of the state before the first step."""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy
 import torch
 from torch import Tensor, nn
 
-from latchwork.automata.certify import Counterexample, Proof, Unknown, certify, leads_to
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.machine import Machine
+from latchwork.automata.product_walk import leads_to
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks.task import IGNORE, Task
 from latchwork.training.seeds import generator, seed_everything
 
 Array = numpy.ndarray
+KEPT = 64  # mistakes of a round that are trained on again, beside its counterexample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,24 +27,30 @@ class ProofProtocol:
     """How `train_until_proved` trains.
 
     steps: of the optimiser in a round, at most; a round ends early after `enough` batches in a row without a mistake.
-    rounds: of training and certifying, at most. rows, length: of a batch. learning_rate: of Adam; it falls to a tenth
-    within a round. clip: of the gradient's norm. tolerance, max_states: of `certify`.
+    rounds: of training and certifying, at most. tokens: of a batch. length: of its words, at most; short ones come as
+    often as long ones, and more of them at once, since a counterexample is short. learning_rate: of Adam in the first
+    round; it falls to a tenth within a round. later_rate: in later rounds. clip: of the gradient's norm. tries: random
+    words among which more mistakes are looked for when there was a counterexample. precision, tolerance, max_states: of
+    `certify`.
     """
 
     rounds: int = 20
     steps: int = 2000
-    enough: int = 20
-    rows: int = 64
+    enough: int = 60
+    tokens: int = 2048
     length: int = 64
     learning_rate: float = 3e-3
+    later_rate: float = 1e-3
     clip: float = 1.0
-    tolerance: float = 1e-4
+    tries: int = 10_000
+    precision: Literal["float32", "float64"] = "float32"
+    tolerance: float = 0.0
     max_states: int = 2_000_000
 
 
 @dataclass
 class Attempt:
-    """What came of it: the model, the last result, and for each round its steps, loss and result."""
+    """What came of it: the model, the last result, and for each round its steps, loss, result and seconds."""
 
     model: MinMaxRNC_LM
     result: Proof | Counterexample | Unknown
@@ -70,16 +79,32 @@ def train_until_proved(
     sampler = _Sampler(machine, no_answer, random)
     attempt = Attempt(model, Unknown("nothing has been tried", 0, 0.0))
     for number in range(protocol.rounds):
-        steps, loss = _train(model, sampler, protocol)
+        began = time.monotonic()
+        steps, loss = _train(model, sampler, protocol, protocol.later_rate if number else protocol.learning_rate)
+        trained = time.monotonic()
         model.eval()
         attempt.result = certify(
-            model, machine, no_answer=no_answer, tolerance=protocol.tolerance, max_states=protocol.max_states
+            model,
+            machine,
+            no_answer=no_answer,
+            precision=protocol.precision,
+            tolerance=protocol.tolerance,
+            max_states=protocol.max_states,
         )
-        described: dict[str, object] = {"steps": steps, "loss": loss, "result": type(attempt.result).__name__}
+        described: dict[str, object] = {
+            "steps": steps,
+            "loss": loss,
+            "result": type(attempt.result).__name__,
+            "states": attempt.result.states,
+            "training_seconds": round(trained - began, 1),
+            "certify_seconds": round(attempt.result.seconds, 1),
+        }
         word = getattr(attempt.result, "word", None)
         if word is not None:
             described["word"] = list(word)
             sampler.add(word)
+            length = min(protocol.length, 2 * len(word) + 2)
+            described["mistakes"] = sampler.add_mistakes(model, protocol.tries, length)
         attempt.rounds.append(described)
         if watch is not None:
             watch(f"round {number + 1}: {steps} steps, loss {loss:.4f}, {attempt.result}")
@@ -98,7 +123,18 @@ class _Sampler:
         self.words: list[tuple[int, ...]] = []
 
     def add(self, word: tuple[int, ...]) -> None:
+        """Keep a word, to draw words near it."""
         self.words.append(word)
+
+    def add_mistakes(self, model: MinMaxRNC_LM, tries: int, length: int) -> int:
+        """Keep words on which the model is wrong, out of some drawn at random; how many it was wrong on."""
+        tokens, targets = self.batch(tries, length)
+        with torch.no_grad():
+            wrong = (model(tokens)[0].argmax(-1) != targets) & (targets != IGNORE)
+        rows = wrong.any(1).nonzero().flatten().tolist()
+        for row in rows[:KEPT]:
+            self.add(tuple(tokens[row, : int(wrong[row].int().argmax()) + 1].tolist()))
+        return len(rows)
 
     def batch(self, rows: int, length: int) -> tuple[Tensor, Tensor]:
         """Tokens and answers; half of the rows begin as a word of `add` does, with none, one or two symbols changed."""
@@ -107,7 +143,7 @@ class _Sampler:
         state = numpy.full(rows, self.machine.start)
         forced = numpy.full((rows, length), -1)
         for row in range(rows // 2 if self.words else 0):
-            recent = self.words[-64:]
+            recent = self.words[-16 * KEPT :]
             word = list(recent[self.random.integers(len(recent))])[:length]
             for _ in range(self.random.integers(3)):
                 word[self.random.integers(len(word))] = int(self.random.integers(self.machine.n_symbols))
@@ -128,16 +164,16 @@ class _Sampler:
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 
-def _train(model: MinMaxRNC_LM, sampler: _Sampler, protocol: ProofProtocol) -> tuple[int, float]:
+def _train(model: MinMaxRNC_LM, sampler: _Sampler, protocol: ProofProtocol, rate: float) -> tuple[int, float]:
     """One round; the steps taken and the last loss."""
     model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=protocol.learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     right, value = 0, float("nan")
     for step in range(protocol.steps):
         for group in optimizer.param_groups:
-            group["lr"] = protocol.learning_rate * (1 - 0.9 * step / protocol.steps)
-        length = int(sampler.random.integers(2, protocol.length, endpoint=True))
-        tokens, targets = sampler.batch(protocol.rows, length)
+            group["lr"] = rate * (1 - 0.9 * step / protocol.steps)
+        length = round(2 * (protocol.length / 2) ** sampler.random.random())
+        tokens, targets = sampler.batch(max(1, protocol.tokens // length), length)
         logits, _ = model(tokens)
         kept = targets != IGNORE
         if not kept.any():

@@ -79,7 +79,8 @@ def extract(
 def certify(
     path: Folder,
     task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
-    tolerance: Annotated[float, typer.Option(min=0, help="of every drive before it is rounded to its level")] = 1e-4,
+    precision: Annotated[str, typer.Option(help="of the runs to prove it for: float32 or float64")] = "float32",
+    tolerance: Annotated[float, typer.Option(min=0, help="how much further off a drive or logit may be")] = 0.0,
     max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
 ) -> None:
     """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
@@ -90,6 +91,8 @@ def certify(
     from latchwork.automata.certify import certify as certify_model
     from latchwork.tasks import make_task
 
+    if precision not in ("float32", "float64"):
+        raise typer.BadParameter(f"must be float32 or float64; got {precision!r}", param_hint="--precision")
     model = _model(path)
     try:
         made = make_task(task)
@@ -101,16 +104,18 @@ def certify(
             model,
             machine,
             no_answer=made.vocabulary,
+            precision="float64" if precision == "float64" else "float32",
             tolerance=tolerance,
             max_states=max_states,
             watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
         )
     if isinstance(result, Proof):
+        further = f", or within {result.tolerance:g} of exact" if result.tolerance else ""
         typer.echo(
-            f"proved: right on all words of {made.name}, of any length, for every run whose drives are within "
-            f"{result.tolerance:g} of exact (float64, any order of sums: {result.float64_error:.1e}; float32, "
-            f"measured: {result.float32_error:.1e}).\n"
-            f"{result.states:,} states, margin {result.margin:.3g}, {result.seconds:.1f} s"
+            f"proved: right on all words of {made.name}, of any length, in {result.precision}, whatever the order of "
+            f"its sums{further}.\n"
+            f"{result.states:,} states, margin {result.margin:.3g}; rounding: at most {result.bound:.1e}, seen in "
+            f"float32 {result.float32_seen:.1e}; {result.seconds:.1f} s"
         )
         return
     if isinstance(result, Counterexample):
@@ -133,7 +138,12 @@ def draw(
             raise typer.BadParameter(str(error), param_hint="WHAT") from None
     else:
         machine, letters = _expression(what, alphabet), alphabet or _letters(what)
-    machine.draw(out, letters)
+    try:
+        machine.draw(out, letters)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--out") from None
+    except RuntimeError as error:
+        raise typer.BadParameter(str(error), param_hint="WHAT") from None
     typer.echo(out)
 
 

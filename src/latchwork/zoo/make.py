@@ -1,4 +1,8 @@
-"""Makes the zoo: `python -m latchwork.zoo.make [NAME ...]` trains each network until it is proved, and writes it."""
+"""Makes the zoo: `python -m latchwork.zoo.make [NAME ...]` trains each network until it is proved, and writes it.
+
+`--records`: certify the networks that there are again, and write their records anew; how they were trained stays.
+`--attempts`: train those of ATTEMPTS, which have not been proved so far; what came of it goes into attempts.json.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +13,95 @@ from typing import Any
 
 import torch
 
-from latchwork.automata.certify import Proof
-from latchwork.automata.prove import ProofProtocol, train_until_proved
-from latchwork.files import write_json
+from latchwork import zoo
+from latchwork.automata.certify import Proof, certify
+from latchwork.automata.machine import Machine
+from latchwork.automata.prove import Attempt, ProofProtocol, train_until_proved
+from latchwork.files import read_json, write_json
 from latchwork.models import MinMaxRNCLMConfig
 from latchwork.tasks import make_task
 from latchwork.training.manifest import manifest
 
+Plan = tuple[str, dict[str, Any], ProofProtocol]  # the task, the network's shape, how it is trained
 SMALL: dict[str, Any] = {"levels": 3, "output_gate": False, "ffn_dropout": 0.0}
-ZOO: dict[str, tuple[str, dict[str, Any], ProofProtocol]] = {
+ZOO: dict[str, Plan] = {
     "latching-4": ("latching(4)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-8": ("latching(8)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
-    "latching-16": ("latching(16)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
+    "latching-16": ("latching(16)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "induction_heads-4": ("induction_heads(4)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
 }
+ATTEMPTS: dict[str, Plan] = {
+    "parity-degree-2": (
+        "parity",
+        {"d_model": 16, "d_state": 8, "n_layers": 1, "degree": 2},
+        ProofProtocol(steps=1000, rounds=3, length=16),
+    ),
+}
+FOLDER = Path(__file__).parent
 
 
-def make(name: str, folder: Path) -> bool:
+def make(name: str, folder: Path = FOLDER) -> bool:
     """Train, and write if proved; whether it was."""
-    task, shape, protocol = ZOO[name]
-    config = MinMaxRNCLMConfig.small(**SMALL, **shape)
-    attempt = train_until_proved(make_task(task), config, protocol=protocol, watch=lambda line: print(name, line))
+    attempt = _attempt(name, ZOO[name])
     if not isinstance(attempt.result, Proof):
         return False
     attempt.model.save(folder / name)
-    described = {name: value for name, value in manifest({}).items() if name != "config"}
-    record = {"task": task, **asdict(attempt.result), "rounds": attempt.rounds, "manifest": described}
-    write_json(folder / name / "proof.json", record)
+    write_json(folder / name / "proof.json", _record(ZOO[name][0], attempt.result, _training(attempt)))
     return True
+
+
+def renew(name: str, folder: Path = FOLDER) -> bool:
+    """Certify again, and write the record if it is proved; whether it was."""
+    before = zoo.proof(name)
+    task = make_task(before["task"])
+    result = certify(zoo.load(name), Machine.from_task(task), no_answer=task.vocabulary)
+    print(name, result, flush=True)
+    if not isinstance(result, Proof):
+        return False
+    training: dict[str, Any] = {key: before[key] for key in ("training_seconds", "rounds") if key in before}
+    write_json(folder / name / "proof.json", _record(before["task"], result, training))
+    return True
+
+
+def attempt(name: str, seeds: int = 3, folder: Path = FOLDER) -> bool:
+    """Train with some seeds, write down what came of it; whether any was proved."""
+    task, shape, protocol = ATTEMPTS[name]
+    found = [_attempt(name, ATTEMPTS[name], seed) for seed in range(seeds)]
+    outcomes = [{"result": str(each.result), **_training(each)} for each in found]
+    described = {"task": task, "shape": {**SMALL, **shape}, "protocol": asdict(protocol), "seeds": outcomes}
+    write_json(folder / "attempts.json", {**(read_json(folder / "attempts.json") or {}), name: described})
+    return any(isinstance(each.result, Proof) for each in found)
+
+
+def _attempt(name: str, plan: Plan, seed: int = 0) -> Attempt:
+    task, shape, protocol = plan
+    config = MinMaxRNCLMConfig.small(**SMALL, **shape)
+    watch = lambda line: print(name, line, flush=True)  # noqa: E731
+    return train_until_proved(make_task(task), config, seed=seed, protocol=protocol, watch=watch)
+
+
+def _training(attempt: Attempt) -> dict[str, Any]:
+    """How long it took, and what came of each round."""
+    seconds = sum(float(str(each["training_seconds"])) for each in attempt.rounds)
+    return {"training_seconds": round(seconds, 1), "rounds": attempt.rounds}
+
+
+def _record(task: str, proof: Proof, training: dict[str, Any]) -> dict[str, Any]:
+    described = {name: value for name, value in manifest({}).items() if name != "config"}
+    return {"task": task, **asdict(proof), **training, "manifest": described}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    wanted = sys.argv[1:] or list(ZOO)
-    sys.exit(0 if all([make(name, Path(__file__).parent) for name in wanted]) else 1)
+    options, wanted = ([each for each in sys.argv[1:] if each.startswith("--") is kind] for kind in (True, False))
+    if options == ["--records"]:
+        done = [renew(name) for name in wanted or zoo.names()]
+    elif options == ["--attempts"]:
+        done = [attempt(name) for name in wanted or ATTEMPTS]
+    elif not options:
+        done = [make(name) for name in wanted or ZOO]
+    else:
+        sys.exit(f"there are --records and --attempts; got {' '.join(options)}")
+    sys.exit(0 if all(done) else 1)

@@ -1,0 +1,291 @@
+"""A network on a grid and a machine, walked through together: all words at once, breadth first."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from latchwork.automata import bounds
+from latchwork.automata.findings import Counterexample, Proof, Unknown
+from latchwork.automata.grid_layer import ROWS, GridLayer, TooUnsure
+from latchwork.automata.machine import Machine
+from latchwork.models import MinMaxRNC_LM
+
+Array = numpy.ndarray
+PAIRS = 1 << 18  # of a state and a symbol, followed at once
+NOT_SURE = -2
+
+
+class ProductWalk:
+    """A network and a machine, walked through together; `run` once."""
+
+    def __init__(
+        self, model: MinMaxRNC_LM, machine: Machine, no_answer: int | None, precision: str, tolerance: float
+    ) -> None:
+        self.machine, self.precision, self.tolerance = machine, precision, tolerance
+        unit = bounds.UNITS[precision]
+        self.single = copy.deepcopy(model).eval()
+        self.double = copy.deepcopy(model).double().eval()
+        levels = model.backbone.config.levels
+        assert levels is not None
+        self.levels = levels
+        pairs = zip(self.double.backbone.layers, self.single.backbone.layers, strict=True)
+        self.layers = [
+            GridLayer(layer, single, levels, unit, tolerance)  # type: ignore[arg-type]
+            for layer, single in pairs
+        ]
+        embedding = self.double.embedding.weight.detach().numpy()
+        self.layers[0].u.add(embedding)
+        self.layers[0].radius.add(numpy.zeros((len(embedding), 1)))
+        self.layers[0].small.add(embedding.astype(numpy.float32))
+        self.numbers: list[dict[Any, int]] = [{} for _ in self.layers]  # (input, x) -> the next layer's input
+        self.answers: dict[Any, int] = {}  # (input, x) of the last layer -> the answer
+        self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
+        self.live = leads_to(machine.transitions, self.asked)
+        self.margin, self.logits_bound, self.logits_seen = float("inf"), 0.0, 0.0
+
+    def run(
+        self, max_states: int, watch: Callable[[int, int], None] | None, start: float
+    ) -> Proof | Counterexample | Unknown:
+        """Until nothing new comes, or an answer is wrong. start: when the clock began."""
+        self.seen, self.waiting = set[Any](), _Front.start(self)
+        parents: list[tuple[Array, Array]] = []  # of each depth: the place before, and the symbol
+        depth = 0
+
+        def unknown(reason: str, word: tuple[int, ...] | None = None) -> Unknown:
+            return Unknown(reason, len(self.seen), time.monotonic() - start, word)
+
+        while len(self.waiting):
+            if watch is not None:
+                watch(len(self.seen), len(self.waiting))
+            if len(self.seen) > max_states:
+                return unknown(f"more than {max_states:,} states: allow more by max_states, or train with fewer levels")
+            try:
+                front, origin, symbols, wrong = self.waiting.follow(self)
+            except TooUnsure as unsure:
+                return unknown(f"rounding may take {unsure.entries} entries of one drive across a boundary at once")
+            except OverflowError as error:
+                return unknown(str(error))
+            if wrong is not None:
+                place, symbol = wrong
+                word = _word(parents, place, symbol)
+                return self._replay(word, start) or unknown("an answer is right, but not by enough", word)
+            parents.append((origin, symbols))
+            self.waiting, depth = front, depth + 1
+        return Proof(
+            states=len(self.seen),
+            inputs=tuple(len(layer.u) - 1 for layer in self.layers),
+            drives=tuple(len(layer.first) for layer in self.layers),
+            both_sides=sum(layer.both_sides for layer in self.layers),
+            margin=self.margin,
+            precision=self.precision,
+            tolerance=self.tolerance,
+            bound=max(self.logits_bound, *(layer.bound for layer in self.layers)),
+            float32_seen=max(self.logits_seen, *(layer.seen_error for layer in self.layers)),
+            longest=depth,
+            seconds=time.monotonic() - start,
+        )
+
+    def logits(self, rows: Array, x: Array) -> tuple[Tensor, Tensor]:
+        """The logits where the last layer is at these rows of its drives and states, and how far off they may be."""
+        pieces, radii = [], []
+        for first in range(0, len(rows), ROWS):
+            part = rows[first : first + ROWS], x[first : first + ROWS]
+            y, backbone = self.layers[-1].outputs(*part), self.double.backbone
+            if backbone.config.use_postlayers_ffn:
+                inside = bounds.normalise(backbone.norm_postlayers_ffn, y)
+                y = bounds.add(y, bounds.feed_forward(backbone.postlayers_ffn, inside))
+            y = bounds.normalise(backbone.norm_postlayers, y)
+            logits, radius = bounds.product_by_entry(y, self.double.head.weight)
+            small = self._small_logits(*part)
+            self.logits_bound = max(self.logits_bound, float(radius.max()))
+            self.logits_seen = max(self.logits_seen, float((small.double() - logits).abs().max()))
+            pieces.append(logits)
+            radii.append(radius)
+        return torch.cat(pieces), torch.cat(radii)
+
+    def sure_answers(self, rows: Array, x: Array) -> Array:
+        """The answer that every run gives there; NOT_SURE where they may differ."""
+        logits, radius = self.logits(rows, x)
+        answer = logits.argmax(-1, keepdim=True)
+        others = logits.scatter(1, answer, -torch.inf)
+        off = radius + self.tolerance
+        sure = ((logits - off).gather(1, answer) > others + off).all(1)
+        if bool(sure.any()):
+            self.margin = min(self.margin, float((logits.gather(1, answer) - others)[sure].min()))
+        answers: Array = torch.where(sure, answer[:, 0], NOT_SURE).numpy()
+        return answers
+
+    def _small_logits(self, rows: Array, x: Array) -> Tensor:
+        """The same as float32 computes it, in one batch."""
+        y, backbone = self.layers[-1].small_outputs(rows, x), self.single.backbone
+        if backbone.config.use_postlayers_ffn:
+            y = y + backbone.postlayers_ffn(backbone.norm_postlayers_ffn(y))
+        logits: Tensor = self.single.head(backbone.norm_postlayers(y))
+        return logits
+
+    def _replay(self, word: tuple[int, ...], start: float) -> Counterexample | None:
+        """What the network itself says to the word, one step after the other; None if it is right after all."""
+        tokens = torch.tensor([word])
+        said = self.single(tokens)[0].argmax(-1)[0].tolist()
+        expected = self.machine.run(tokens.numpy())[0].tolist()
+        state, asked = self.machine.start, []
+        for token in word:
+            asked.append(bool(self.asked[state, token]))
+            state = int(self.machine.transitions[state, token])
+        for step, each in enumerate(asked):
+            if each and said[step] != expected[step]:
+                return Counterexample(
+                    word[: step + 1], said[step], expected[step], len(self.seen), time.monotonic() - start
+                )
+        return None
+
+
+@dataclass
+class _Front:
+    """States to go on from: the machine's state, the number of each layer's input, each layer's state."""
+
+    q: Array
+    inputs: list[Array]
+    x: list[Array]
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    @staticmethod
+    def start(walk: ProductWalk) -> _Front:
+        return _Front(
+            numpy.array([walk.machine.start]),
+            [numpy.zeros(1, numpy.int64) for _ in walk.layers],
+            [layer.start()[None] for layer in walk.layers],
+        )
+
+    def follow(self, walk: ProductWalk) -> tuple[_Front, Array, Array, tuple[int, int] | None]:
+        """By every symbol from every state: the states that are new, from where and by which symbol they came.
+
+        The last: the place and symbol of an answer that is wrong, or not right by enough.
+        """
+        here, symbols = numpy.nonzero(walk.live[self.q])
+        fronts, origins, by = [], [], []
+        for first in range(0, len(here), PAIRS):
+            part = slice(first, first + PAIRS)
+            front, origin, symbol, wrong = self._follow(walk, here[part], symbols[part])
+            if wrong is not None:
+                return self, here, symbols, wrong
+            fronts.append(front)
+            origins.append(origin)
+            by.append(symbol)
+        if not fronts:
+            return (
+                _Front(self.q[:0], [each[:0] for each in self.inputs], [each[:0] for each in self.x]),
+                here,
+                symbols,
+                None,
+            )
+        together = _Front(
+            numpy.concatenate([front.q for front in fronts]),
+            [numpy.concatenate(each) for each in zip(*(front.inputs for front in fronts), strict=True)],
+            [numpy.concatenate(each) for each in zip(*(front.x for front in fronts), strict=True)],
+        )
+        return together, numpy.concatenate(origins), numpy.concatenate(by), None
+
+    def _follow(
+        self, walk: ProductWalk, here: Array, symbols: Array
+    ) -> tuple[_Front, Array, Array, tuple[int, int] | None]:
+        now = symbols.astype(numpy.int64) + 1  # token k is input k + 1 of the first layer
+        inputs: list[Array] = []
+        states: list[Array] = []
+        for depth, layer in enumerate(walk.layers):
+            rows, counts = layer.drives(self.inputs[depth][here], now)
+            if counts.max(initial=1) > 1:  # follow both sides of a boundary
+                again = numpy.repeat(numpy.arange(len(here)), counts)
+                offset = numpy.arange(len(again)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+                here, symbols, now, rows = here[again], symbols[again], now[again], rows[again] + offset
+                inputs, states = [each[again] for each in inputs], [each[again] for each in states]
+            x = layer.recur(rows, self.x[depth][here])
+            inputs.append(now)
+            states.append(x)
+            if depth + 1 < len(walk.layers):
+                now = self._number(walk, depth, rows, x)
+        q = self.q[here]
+        wrong = self._check(walk, q, symbols, rows, states[-1])
+        if wrong is not None:
+            return self, here, symbols, (int(here[wrong]), int(symbols[wrong]))
+        q = walk.machine.transitions[q, symbols]
+        keys, first, _ = _distinct(walk.levels, states[-1], q << 31 | inputs[-1], walk.machine.n_states << 31)
+        new = sorted(place for key, place in zip(keys, first.tolist(), strict=True) if key not in walk.seen)
+        walk.seen.update(keys)
+        front = _Front(q[new], [each[new] for each in inputs], [each[new] for each in states])
+        return front, here[new], symbols[new], None
+
+    def _number(self, walk: ProductWalk, depth: int, rows: Array, x: Array) -> Array:
+        """The number of the next layer's input: of rows of drives (or, without a gate, inputs) and states."""
+        layer, following, numbers = walk.layers[depth], walk.layers[depth + 1], walk.numbers[depth]
+        keys, first, places = _distinct(walk.levels, x, layer.source(rows))
+        missing = [k for k, key in enumerate(keys) if key not in numbers]
+        for start in range(0, len(missing), ROWS):
+            part = first[missing[start : start + ROWS]]
+            y = layer.outputs(rows[part], x[part])
+            for offset, k in enumerate(missing[start : start + ROWS]):
+                numbers[keys[k]] = len(following.u) + offset
+            following.u.add(y.value.numpy())
+            following.radius.add(y.radius.numpy())
+            following.small.add(layer.small_outputs(rows[part], x[part]).numpy())
+        found: Array = numpy.array([numbers[key] for key in keys])[places]
+        return found
+
+    def _check(self, walk: ProductWalk, q: Array, symbols: Array, rows: Array, x: Array) -> int | None:
+        """The place of an answer that is not right in every run, or None."""
+        asked = numpy.flatnonzero(walk.asked[q, symbols])
+        if not len(asked):
+            return None
+        rows, x = rows[asked], x[asked]
+        keys, first, places = _distinct(walk.levels, x, walk.layers[-1].source(rows))
+        missing = [k for k, key in enumerate(keys) if key not in walk.answers]
+        if missing:
+            part = first[missing]
+            sure = walk.sure_answers(rows[part], x[part]).tolist()
+            walk.answers.update(zip((keys[k] for k in missing), sure, strict=True))
+        said = numpy.array([walk.answers[key] for key in keys])[places]
+        wrong = numpy.flatnonzero(said != walk.machine.outputs[q[asked], symbols[asked]])
+        return int(asked[wrong[0]]) if len(wrong) else None
+
+
+def _distinct(levels: int, x: Array, numbers: Array, most: int = 1 << 31) -> tuple[list[Any], Array, Array]:
+    """Keys of the distinct rows of states and numbers below most, where each stands first, and which each row has.
+
+    A key is one integer where that is wide enough, else bytes: the same kind for all rows of one walk.
+    """
+    if levels ** x.shape[1] * most < 1 << 63:
+        flat = numbers * levels ** x.shape[1] + x.astype(numpy.int64) @ levels ** numpy.arange(x.shape[1])
+    else:
+        number = numpy.ascontiguousarray(numbers, numpy.int64).view(numpy.uint8).reshape(-1, 8)
+        joined = numpy.ascontiguousarray(numpy.concatenate([x, number], 1))
+        flat = joined.view(f"V{joined.shape[1]}").ravel()
+    keys, first, places = numpy.unique(flat, return_index=True, return_inverse=True)
+    return keys.tolist(), first, places
+
+
+def leads_to(transitions: Array, asked: Array) -> Array:
+    """(states, symbols): whether an answer is asked for at this step, or after it on some way."""
+    useful: Array = numpy.asarray(asked.any(1))
+    while True:
+        more: Array = useful | useful[transitions].any(1)
+        if (more == useful).all():
+            return numpy.asarray(asked | useful[transitions])
+        useful = more
+
+
+def _word(parents: list[tuple[Array, Array]], place: int, symbol: int) -> tuple[int, ...]:
+    word = [symbol]
+    for origin, symbols in reversed(parents):
+        word.append(int(symbols[place]))
+        place = int(origin[place])
+    return tuple(reversed(word))
