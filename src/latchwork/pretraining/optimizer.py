@@ -8,13 +8,15 @@ from torch import nn
 from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig, at
 from latchwork.pretraining.schedule import learning_rate
 
+RATES = "A_log"  # Mamba's, which its authors let no decay touch: by their shape they are a matrix, in their use not
+
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW, fused where torch has it so. Two groups of parameters: those that decay, and those that do not."""
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for each in model.parameters():
+    for name, each in model.named_parameters():
         if each.requires_grad:
-            matrix = each.dim() > 1 and not getattr(each, "_no_weight_decay", False)  # as Mamba marks its own
+            matrix = each.dim() > 1 and not name.endswith(RATES)
             groups[config.decay == "all" or matrix].append(each)
     return torch.optim.AdamW(
         [{"params": parameters, "decays": decays} for decays, parameters in groups.items() if parameters],
