@@ -1,11 +1,24 @@
-"""A run in a process of its own, to be killed."""
+"""Runs in processes of their own: to be killed, or two that share one."""
 
 from __future__ import annotations
+
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 import torch
 from pretraining_cases import tiny
 
-from latchwork.pretraining.config import BatchConfig, CheckpointConfig, ScheduleConfig, ValidationConfig
+from latchwork.pretraining import loop
+from latchwork.pretraining.config import (
+    BatchConfig,
+    CheckpointConfig,
+    ModelConfig,
+    PretrainingConfig,
+    ScheduleConfig,
+    ValidationConfig,
+)
+from latchwork.pretraining.distributed import Strategy
 from latchwork.pretraining.run import pretrain
 from latchwork.training import manifest
 
@@ -24,3 +37,51 @@ def run_quietly(corpus: str, out: str) -> None:
     torch.set_num_threads(1)
     manifest.commit = lambda: None  # git is slow to answer
     pretrain(KILLED, corpus, out, peak=1.0)
+
+
+PLAIN = tiny(
+    model=replace(tiny().model, options={**tiny().model.options, "ffn_dropout": 0.0}),
+    batch=BatchConfig(micro=2, context=8, accumulation=((0, 1), (3, 3))),
+    validation=ValidationConfig(every=3, batches=3, batch_size=2),
+)
+STREAMS = replace(PLAIN, tbptt=6)
+BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
+# out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
+TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
+    ("ddp", PLAIN, "ddp", None),
+    ("ddp-cut", PLAIN, "ddp", 5),
+    ("ddp-to-fsdp", PLAIN, "ddp", 3),
+    ("ddp-to-fsdp", PLAIN, "fsdp", None),
+    ("fsdp-cut", PLAIN, "fsdp", 5),
+    ("fsdp", PLAIN, "fsdp", 3),
+    ("fsdp", PLAIN, "fsdp", None),
+    ("streams", STREAMS, "ddp", 3),
+    ("streams", STREAMS, "ddp", None),
+    ("streams-cut", STREAMS, "ddp", 3),
+    ("lstm", BASELINE, "fsdp", None),
+)
+
+
+class CutOffError(Exception):
+    """A run ends here, in all processes."""
+
+
+def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
+    """One of two processes, as torchrun would start it."""
+    torch.set_num_threads(1)
+    manifest.commit = lambda: None
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    step = loop.Training._step
+    for port, (name, config, strategy, cut) in zip(ports, TWO_PROCESSES, strict=True):
+        os.environ["MASTER_PORT"] = str(port)
+
+        def cut_off(self: loop.Training, cut: int | None = cut) -> tuple[float, float]:
+            if self.place.step == cut:
+                raise CutOffError
+            return step(self)
+
+        loop.Training._step = cut_off
+        with nullcontext() if cut is None else suppress(CutOffError):
+            record = pretrain(config, corpus, f"{out}/{name}", strategy=strategy, peak=1.0)
+            assert cut is None
+            assert bool(record) == (rank == 0)

@@ -295,7 +295,8 @@ def test_the_gradient_is_clipped(corpus, tmp_path, monkeypatch):
 
 def test_a_run_killed_at_20_random_moments_ends_bit_equal_to_one_that_is_not(corpus, tmp_path):
     context = multiprocessing.get_context("forkserver")  # a server that has imported torch: a process starts at once
-    context.set_forkserver_preload(["latchwork.pretraining.run", "scipy.stats", "torch.utils.tensorboard"])
+    heavy = ["latchwork.pretraining.run", "scipy.stats", "torch._dynamo", "torch.utils.tensorboard"]
+    context.set_forkserver_preload(heavy)
 
     def start(out: Path) -> multiprocessing.Process:
         process = context.Process(target=run_quietly, args=(str(corpus), str(out)))
