@@ -1,0 +1,91 @@
+"""`latchwork eval-lm`: how well a pretrained model predicts a text."""
+
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from latchwork.files import write_json
+
+LENGTH = 65536
+
+
+def eval_lm(
+    path: Annotated[Path, typer.Argument(help="a folder that `latchwork pretrain` made, or its folder `model`")],
+    corpus: Annotated[Path, typer.Option(help="a folder that `latchwork data prepare` made")],
+    split: Annotated[str, typer.Option(help="validation or train")] = "validation",
+    length: Annotated[
+        int | None, typer.Option(min=1, help="the longest context", show_default="65536, or what the split has")
+    ] = None,
+    windows: Annotated[
+        int | None, typer.Option(min=1, help="pieces of text of that length", show_default="as many as there are")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="of them at a time")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="of the context that the model can take, if any")] = None,
+    out: Annotated[Path | None, typer.Option(help="a JSON file for the result", show_default="PATH/eval.json")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+) -> None:
+    """Loss, perplexity and bits per byte, and the loss by how much the model has read, in constant memory."""
+    from latchwork.pretraining.corpus import Corpus
+    from latchwork.pretraining.evaluation import evaluate_by_position
+    from latchwork.pretraining.sampling import load_run
+    from latchwork.pretraining.tokenizers import describe_tokenizer
+
+    if split not in ("validation", "train"):
+        raise typer.BadParameter(f"must be validation or train; got {split!r}", param_hint="--split")
+    console = Console(stderr=True)
+    try:
+        text = Corpus(corpus)
+        model, tokenizer = load_run(path, device)
+        if describe_tokenizer(tokenizer)["sha256"] != text.manifest["tokenizer"]["sha256"]:
+            raise ValueError(f"{corpus} must have the tokenizer of {path}; it has another one")
+        tokens = text.validation if split == "validation" else text.train
+        length = min(LENGTH, len(tokens) - 1) if length is None else length
+        with Progress(console=console, disable=not console.is_terminal) as progress:
+            task = progress.add_task(f"up to {length:,} tokens of context", total=None)
+            result = evaluate_by_position(
+                model,
+                tokens,
+                length=length,
+                windows=windows,
+                rows=rows,
+                limit=limit,
+                byte_lengths=tokenizer.byte_lengths(),
+                watch=lambda done, total: progress.update(task, completed=done, total=total),
+            )
+    except (ValueError, OSError, ImportError) as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(2) from None
+    file = path / "eval.json" if out is None else out
+    write_json(file, {"split": split, "tokenizer": text.manifest["tokenizer"]["sha256"], **result})
+    _print(result, file)
+
+
+def _print(result: dict[str, Any], file: Path) -> None:
+    table = Table("context", "tokens predicted", "loss", "perplexity")
+    for low, high, count, loss in result["positions"]:
+        context = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        table.add_row(context, f"{count:,}", *_loss_and_perplexity(loss))
+    loss, perplexity = _loss_and_perplexity(result["loss"])
+    table.add_row("all", f"{result['tokens']:,}", loss, perplexity, style="bold")
+    console = Console()
+    console.print(table)
+    bits, error = result["bits_per_byte"], result["standard_error"]
+    console.print(
+        f"loss {loss}{'' if error is None else f' ± {error:.4f} (standard error)'}, perplexity {perplexity}, "
+        f"{'-' if bits is None else f'{bits:.4f}'} bits per byte; {result['windows']} windows of {result['length']:,} "
+        f"tokens; {file}",
+        soft_wrap=True,
+    )
+
+
+def _loss_and_perplexity(loss: float | None) -> tuple[str, str]:
+    if loss is None:
+        return "not possible", ""
+    return f"{loss:.4f}", f"{exp(loss):,.3f}" if loss < 50 else "huge"
