@@ -84,7 +84,7 @@ def share_model(network: Network, strategy: Strategy, here: Processes) -> nn.Mod
         return network
     if strategy == "ddp":
         devices = [here.device] if here.device.type == "cuda" else None
-        return DistributedDataParallel(network, device_ids=devices, broadcast_buffers=False)
+        return DistributedDataParallel(network, device_ids=devices)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
