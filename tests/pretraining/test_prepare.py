@@ -273,6 +273,19 @@ def test_an_interrupted_preparation_is_not_gone_on_with_for_another_text_or_othe
     prepare([source], tmp_path / "out", **OPTIONS).verify()
 
 
+def test_a_shard_that_the_disk_lost_is_made_again(source, tmp_path):
+    def interrupt(what, done, total):
+        if what == "tokenising" and done > 3000:
+            raise KeyboardInterrupt
+
+    whole = files(prepare([source], tmp_path / "whole", **OPTIONS).path)
+    with pytest.raises(KeyboardInterrupt):
+        prepare([source], tmp_path / "out", **OPTIONS, watch=interrupt)
+    shard = tmp_path / ".out.partial/train-00001.tokens"
+    shard.write_bytes(shard.read_bytes()[:-2])
+    assert files(prepare([source], tmp_path / "out", **OPTIONS).path) == whole
+
+
 def test_bad_input_leaves_nothing(source, tmp_path):
     for name, content in [("c.txt", b""), ("c.txt", b"\0"), ("c.jsonl", b'{"text": "half'), ("c.txt.gz", b"\x1f\x8b")]:
         (source / name).write_bytes(content)
