@@ -13,6 +13,7 @@ import torch
 from pretraining_cases import make_corpus, tiny, without_time
 from pretraining_worker import run_quietly
 from safetensors.torch import load_file
+from torch import nn
 
 from latchwork import MinMaxRNC_LM
 from latchwork.pretraining import loop
@@ -26,6 +27,7 @@ from latchwork.pretraining.config import (
 )
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.model import load_model
+from latchwork.pretraining.network import Network
 from latchwork.pretraining.run import pretrain
 from latchwork.pretraining.validation import estimate
 
@@ -324,3 +326,21 @@ def test_a_run_killed_at_20_random_moments_ends_bit_equal_to_one_that_is_not(cor
     assert process.exitcode == 0
     assert_same_run(uninterrupted, out)
     shutil.rmtree(uninterrupted)
+
+
+def test_a_compiled_run_is_captured_as_one_graph_and_gives_the_same_losses(whole, corpus, tmp_path, monkeypatch):
+    """The backend is the one that changes nothing: what is tested is that dynamo takes the network as it is."""
+    captured = []
+
+    def backend(graph, inputs):
+        captured.append(graph)
+        return graph.forward
+
+    def compile_whole(self):
+        nn.Module.compile(self, backend=backend, fullgraph=True)
+
+    monkeypatch.setattr(Network, "compile", compile_whole)
+    pretrain(tiny(compile=True), corpus, tmp_path / "run", peak=1.0)
+    assert captured
+    found, expected = ([line.get("loss", 0.0) for line in metrics(each)] for each in (tmp_path / "run", whole))
+    assert found == pytest.approx(expected, rel=1e-4)
