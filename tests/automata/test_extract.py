@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from latchwork.automata import Machine
 from latchwork.automata.compile import compile
 from latchwork.automata.extract import StateExplosion, extract
-from latchwork.automata.lazy import CLOSE, PATIENCE, LazyMachine
+from latchwork.automata.lazy import CHUNK, MOST, Costs, LazyMachine
 from latchwork.automata.step import ROWS, Stepper
 from latchwork.automata.walk import walk, walk_by_definition
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
@@ -75,23 +75,61 @@ def test_the_walk_in_cpp_is_the_loop(seed, states, symbols, steps):
     assert (one == other).all()
 
 
+CHEAP, DEAR = Costs(call=1.0, step=1.0, look=0.01), Costs(call=1.0, step=0.001, look=1.0)
+
+
+def counting(model, costs):
+    """A lazy machine with these costs, and the lengths of the pieces that it gives to the network."""
+    lazy, pieces = LazyMachine(model), []
+    lazy._costs, network = costs, lazy._network
+
+    def count(tokens, state):
+        pieces.append(len(tokens))
+        return network(tokens, state)
+
+    lazy._network = count
+    return lazy, pieces
+
+
+@pytest.mark.parametrize("costs", [CHEAP, DEAR])
 @pytest.mark.parametrize("steps", [0, 1, 700])
-def test_a_lazy_machine_answers_as_the_network_does_and_remembers(steps):
+def test_a_lazy_machine_answers_as_the_network_does(steps, costs):
     model = random_network(3)
-    lazy = LazyMachine(model)
+    lazy, _ = counting(model, costs)
     tokens = numpy.random.default_rng(0).integers(3, size=(3, steps))
-    assert (lazy.run(tokens) == answers(model, tokens)).all() if steps else lazy.run(tokens).shape == (3, 0)
+    for _ in range(3):
+        assert (lazy.run(tokens) == answers(model, tokens)).all() if steps else lazy.run(tokens).shape == (3, 0)
+        assert (lazy.run(tokens[0]) == lazy.run(tokens)[0]).all()
+
+
+@pytest.mark.parametrize("costs", [CHEAP, DEAR])
+def test_once_warm_it_needs_the_network_no_more(costs):
+    model = random_network(3)
+    lazy, pieces = counting(model, costs)
+    tokens = numpy.random.default_rng(0).integers(3, size=5000)
+    for _ in range(2000):
+        pieces.clear()
+        lazy.run(tokens)
+        if not pieces:
+            break
+    assert not pieces
     known = lazy.n_states
-    assert (lazy.run(tokens[0]) == lazy.run(tokens)[0]).all()
+    lazy.run(tokens)
+    assert not pieces
     assert lazy.n_states == known
 
 
-def test_a_lazy_machine_of_a_network_whose_states_do_not_repeat_runs_the_network():
+@pytest.mark.parametrize("steps", [1, 40, CHUNK + 5])
+def test_where_states_do_not_repeat_the_work_is_hardly_more_than_the_networks(steps):
     model = random_network(None)
-    lazy = LazyMachine(model)
-    tokens = numpy.random.default_rng(0).integers(3, size=5000)
-    assert (lazy.run(tokens) == answers(model, tokens[None])[0]).all()
-    assert lazy.n_states < (PATIENCE + 10) * CLOSE
+    lazy, pieces = counting(model, DEAR)
+    tokens = numpy.random.default_rng(0).integers(3, size=(4, steps))
+    looked = []
+    look, lazy._look = lazy._look, lambda state: (looked.append(state), look(state))
+    assert (lazy.run(tokens) == answers(model, tokens)).all()
+    work = sum(DEAR.call + DEAR.step * piece for piece in pieces) + DEAR.look * len(looked)
+    assert work <= MOST * 4 * DEAR.alone(steps) + 1e-9
+    assert sum(pieces) <= 4 * steps
 
 
 def test_a_lazy_machine_that_is_full_runs_the_network():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -13,18 +16,30 @@ from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray
 UNKNOWN = -1
-CLOSE = 32  # steps; two misses no further apart are close
-PATIENCE = 16  # close misses in a row, after which states are taken not to repeat
-AGAIN = 4  # misses after that, before it does so again
-SHORTEST, LONGEST = 64, 1 << 16  # steps that the network then takes by itself
+CHUNK = 1 << 15  # steps that the network takes at once
+MOST = 1.15  # times what the network alone would take: no more work than that is taken on
+
+
+class Costs(NamedTuple):
+    """Seconds: of one call of the network, of each step in it, and of looking up what follows a state."""
+
+    call: float
+    step: float
+    look: float
+
+    def alone(self, steps: int) -> float:
+        """Of the network by itself."""
+        return -(-steps // CHUNK) * self.call + steps * self.step
 
 
 class LazyMachine:
     """Answers as the network does, from tables that fill as it goes: what has been seen is looked up.
 
-    A state and token not seen before are given to the network (automata/step.py). Where states do not repeat, the
-    network runs over more and more steps at once, without tables, and these are tried again in between: then the cost
-    is that of the network. max_states: no more states are put into the tables.
+    Where a state and token come that are not in the tables, either what follows the state is found by the network
+    (automata/step.py) and put there, or the network goes on by itself for a while. The former only if the whole stays
+    within 1.15 times what the network alone would take, even if it had to do all that is left: so it costs little
+    where states do not repeat, and where they do, steps answered from the tables pay for more. max_states: no more
+    states are put into the tables.
     """
 
     def __init__(self, model: MinMaxRNC_LM, *, symbols: int | None = None, max_states: int = 100_000) -> None:
@@ -37,6 +52,13 @@ class LazyMachine:
         self._number = {self._keys[0]: 0}
         self._following = numpy.full((1024, self.symbols), UNKNOWN, numpy.int32)
         self._outputs = numpy.zeros((1024, self.symbols), numpy.int32)
+        self._costs = self._measure()
+        self._spent = self._alone = 0.0  # seconds, reckoned by the costs: so far, and of the network alone
+
+    def _measure(self) -> Costs:
+        call, many = (_clock(lambda steps=steps: self._network(numpy.zeros(steps, int), 0)) for steps in (1, 4097))
+        look = _clock(lambda: self._stepper.follow(self._keys[:1]))
+        return Costs(call, max(many - call, 0.0) / 4096, look)
 
     @property
     def n_states(self) -> int:
@@ -56,29 +78,31 @@ class LazyMachine:
         return answers
 
     def _run(self, tokens: Array, answers: Array) -> None:
-        state, done, close, chunk = 0, 0, 0, SHORTEST
+        state, done, costs = 0, 0, self._costs
+        self._alone += costs.alone(len(tokens))
         while True:
             steps, state = walk(self._following, self._outputs, state, tokens[done:], answers[done:])
             done += steps
-            if done == len(tokens):
+            left = len(tokens) - done
+            if not left:
                 return
-            if steps <= CLOSE:
-                close += 1
-            else:
-                close, chunk = 0, SHORTEST
-            full = len(self._keys) >= self.max_states
-            if close < PATIENCE and not full:
+            enough = self._spent + costs.look + costs.alone(left) <= MOST * self._alone
+            if enough and len(self._keys) < self.max_states:
                 self._look(state)
+                self._spent += costs.look
                 continue
-            piece = torch.from_numpy(tokens[done : done + chunk])[None]
-            with torch.no_grad():
-                logits, after = self._model(piece, self._stepper.state([self._keys[state]]))
-            answers[done : done + chunk] = logits[0].argmax(-1).numpy()
-            done += piece.shape[1]
-            if done == len(tokens):
-                return
-            state = self._intern(self._stepper.key(after))
-            chunk, close = min(2 * chunk, LONGEST), PATIENCE - AGAIN
+            piece = tokens[done : done + CHUNK]
+            answers[done : done + CHUNK], after = self._network(piece, state)
+            self._spent += costs.alone(len(piece))
+            done += len(piece)
+            if done < len(tokens):
+                state = self._intern(after)
+
+    def _network(self, tokens: Array, state: int) -> tuple[Array, bytes]:
+        """The network's answers from a state on, and the key of the state then."""
+        with torch.no_grad():
+            logits, after = self._model(torch.from_numpy(tokens)[None], self._stepper.state([self._keys[state]]))
+        return logits[0].argmax(-1).numpy(), self._stepper.key(after)
 
     def _look(self, state: int) -> None:
         """Put what follows a state into the tables."""
@@ -95,3 +119,13 @@ class LazyMachine:
                 self._following = numpy.concatenate([self._following, more])
                 self._outputs = numpy.concatenate([self._outputs, numpy.zeros_like(more)])
         return number
+
+
+def _clock(run: Callable[[], object]) -> float:
+    """Seconds of the processor, which other programs do not take from; the least of three."""
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
