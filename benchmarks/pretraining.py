@@ -128,7 +128,7 @@ def main() -> None:
         print(memory(options.memory, options.context))
         return
     machine = describe(threads=1)
-    peak = measure_peak(HERE.device, torch.float32)
+    peak = measure_peak(HERE.device, [torch.float32])
     rows = []
     sizes = {}
     for name in (OURS, PEER):

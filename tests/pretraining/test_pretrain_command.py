@@ -121,5 +121,5 @@ def test_a_baseline_is_not_exported_but_named(corpus, tmp_path):
 
 def test_the_line_of_a_step():
     progress = Progress(3, 9, 2.5, 6e-4, 1.25, 12345.6, 0.456)
-    assert line(progress) == "loss 2.5000  lr 6.00e-04  |g| 1.25  12,346 tokens/s  MFU 46%"
+    assert line(progress) == "loss 2.5000  lr 6.0e-04  |g| 1.25  12,346 tokens/s  MFU 46%"
     assert "MFU" not in line(Progress(3, 9, 2.5, 6e-4, 1.25, 12345.6, None))

@@ -74,7 +74,7 @@ def _run(config: Any, corpus: Path, out: Path, device: str, strategy: Any, peak:
     except DivergedError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         raise typer.BadParameter(str(error)) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from latchwork.pretraining.loop import Progress
@@ -20,9 +20,8 @@ class Display:
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            TimeElapsedColumn(),
             TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[text]}"),  # last: it is what a narrow terminal may cut off
             console=self._console,
             disable=not self._console.is_terminal,
         )
@@ -56,7 +55,7 @@ def line(progress: Progress) -> str:
     """The numbers of a step, in few letters."""
     parts = [
         f"loss {progress.loss:.4f}",
-        f"lr {progress.learning_rate:.2e}",
+        f"lr {progress.learning_rate:.1e}",
         f"|g| {progress.gradient_norm:.2f}",
         f"{progress.tokens_per_second:,.0f} tokens/s",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +40,15 @@ def _heads(model: nn.Module) -> list[Tensor]:
     return embeddings if tied else []
 
 
-def measure_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.5) -> float:
-    """Floating-point operations a second of a large product on this device: what the use of it is measured by."""
+def measure_peak(device: torch.device, dtypes: Iterable[torch.dtype], seconds: float = 0.5) -> float:
+    """Floating-point operations a second of a large product on this device, in the type in which it is fastest.
+
+    What the use of the device is measured by. A processor may be far slower in bfloat16 than in float32.
+    """
+    return max(_measure(device, dtype, seconds) for dtype in dtypes)
+
+
+def _measure(device: torch.device, dtype: torch.dtype, seconds: float) -> float:
     size = 8192 if device.type == "cuda" else 1024
     a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, isfinite
 from typing import Any
 
@@ -59,7 +59,7 @@ Watch = Callable[[Progress], None]
 
 
 class Training:
-    """One run in one process. `folder` is the first process's, and None in the others."""
+    """One run, as one of its processes sees it. What is begun in the folder is gone on with; the first one writes."""
 
     def __init__(
         self,
@@ -184,11 +184,10 @@ class Training:
         self.network.eval()
         with torch.no_grad():
             for turn in range(each):
-                if self.watch is not None and progress is not None:
-                    text = f"validating {turn * here.world:,} of {number:,}"
-                    self.watch(Progress(**{**vars(progress), "text": text}))
+                self._show(progress, f"validating {turn * here.world:,} of {number:,}")
                 batch = validation_batch(config, self.validation_split, min(turn * here.world + here.rank, number - 1))
                 losses[turn] = self._loss(batch, None)[0].double()
+        self._show(progress, "")
         values = torch.stack(here.gather(losses), 1).flatten()[:number].tolist()
         found = estimate(values)
         if here.first:
@@ -213,6 +212,10 @@ class Training:
     def _log(self, values: dict[str, Any]) -> None:
         if self.here.first:
             self.folder.log(self.place.step, {name: value for name, value in values.items() if value is not None})
+
+    def _show(self, progress: Progress | None, text: str) -> None:
+        if self.watch is not None and progress is not None:
+            self.watch(replace(progress, text=text))
 
     def _utilisation(self, speed: float) -> float | None:
         return None if self.peak is None else speed * self.flops / (self.peak * self.here.world)

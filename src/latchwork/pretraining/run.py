@@ -65,7 +65,7 @@ def pretrain(
             model.backbone.gradient_checkpointing = config.gradient_checkpointing
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         flops = flops_per_token(model, config.model, config.batch.context)
-        dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+        types = {torch.float32, torch.bfloat16 if config.precision == "bfloat16" else torch.float32}
         training = Training(
             config,
             model,
@@ -74,7 +74,7 @@ def pretrain(
             here=here,
             strategy=strategy,
             flops=flops,
-            peak=peak or measure_peak(here.device, dtype),
+            peak=peak or measure_peak(here.device, types),
             watch=watch if here.first else None,
             tell=tell if here.first else lambda text: None,
         )

@@ -22,15 +22,16 @@ class Estimate:
 def estimate(losses: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """Student's interval for the mean of independent batch losses.
 
-    >>> estimate([3.0, 3.2, 3.1, 3.3])
-    Estimate(mean=3.15, margin=0.2054...)
+    >>> found = estimate([3.0, 3.2, 3.1, 3.3])
+    >>> print(f"{found.mean:.3f} ± {found.margin:.3f}")
+    3.150 ± 0.205
     """
     if len(losses) < 2:
         raise ValueError(f"losses must be at least 2, to know how far they spread; got {len(losses)}")
     try:
         from scipy.stats import t
     except ImportError as error:
-        raise ImportError("scipy is missing: pip install 'latchwork[experiments]'") from error
+        raise ImportError("scipy is missing: pip install 'latchwork[lm]'") from error
     values = numpy.asarray(losses, dtype=numpy.float64)
     factor = float(t.ppf((1 + confidence) / 2, len(values) - 1))
     return Estimate(float(values.mean()), factor * float(values.std(ddof=1)) / sqrt(len(values)))
