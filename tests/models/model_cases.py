@@ -23,6 +23,10 @@ VARIANTS = {
     "levels": {"levels": 5, "s_r_init": "kaiming"},
     "degree 2, levels": {"degree": 2, "levels": 4, "output_gate": False},
     "degree 3, levels": {"degree": 3, "levels": 7, "norm": "none"},
+    "selection": {"degree": 3, "reset_form": "selection", "train_init": True},
+    "permutation, levels": {"degree": 2, "reset_form": "permutation", "levels": 4},
+    "groups": {"groups": ((2, 3), (1, 2)), "reset_form": "selection"},
+    "free groups": {"groups": ((1, 3),), "degree": 2, "conv_type": "gated"},
 }
 
 

@@ -12,6 +12,8 @@ from latchwork import MinMaxRNCConfig, MinMaxRNCLMConfig
 SIZES = {"d_model": 90, "n_layers": 2, "d_state": 40}
 DEFAULTS = {
     "degree": 1,
+    "reset_form": "free",
+    "groups": [],
     "levels": None,
     "norm": "layernorm",
     "postlayers_norm": "layernorm",
@@ -248,3 +250,30 @@ def test_fields_of_both_configurations_may_change_in_a_preset(name):
     backbone = MinMaxRNCConfig(**{**PRESETS[name], "n_layers": 3, "output_gate": False})
     assert config == MinMaxRNCLMConfig(backbone=backbone, tie_weights=False, head_dropout=0.2)
     assert config.resolved_backbone == backbone
+
+
+def test_groups_and_forms_survive_a_trip_to_disk():
+    config = make(groups=[[3, 2], (1, 5)], reset_form="selection")
+    assert config.groups == ((3, 2), (1, 5))
+    assert config.state_width == 40 + 6 + 5
+    assert MinMaxRNCConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    language = MinMaxRNCLMConfig(backbone=config)
+    assert MinMaxRNCLMConfig.from_dict(json.loads(json.dumps(language.to_dict()))) == language
+    old = {key: value for key, value in make().to_dict().items() if key not in ("groups", "reset_form")}
+    assert MinMaxRNCConfig.from_dict(old) == make()
+
+
+@pytest.mark.parametrize("groups", [3, "ab", [3], [(1,)], [(0, 2)], [(1, 1)], [(1, 2, 3)], [(1.0, 2)], [(True, 2)]])
+def test_groups_are_pairs(groups):
+    with pytest.raises(ValueError, match=r"groups must be pairs \(number, degree\).*; got"):
+        make(groups=groups)
+
+
+def test_a_form_is_for_degrees_it_is_made_for():
+    with pytest.raises(ValueError, match="reset_form must be 'free' where all degrees are 1; got 'selection'"):
+        make(reset_form="selection")
+    with pytest.raises(ValueError, match="reset_form must be one of 'free', 'selection', 'permutation'; got 'swap'"):
+        make(degree=2, reset_form="swap")
+    for changes in ({"degree": 8}, {"groups": [(1, 7)]}):
+        with pytest.raises(ValueError, match=r"'permutation' is for a degree of at most 6; got [78]"):
+            make(reset_form="permutation", **changes)

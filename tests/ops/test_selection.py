@@ -1,4 +1,4 @@
-"""selection_scan is a MinMax recurrence, and its gradient that of the definition: a loop, straight through the choice."""
+"""selection_scan is a MinMax recurrence; its gradient is that of a loop, straight through the choice."""
 
 import pytest
 import torch
@@ -163,6 +163,6 @@ def test_bad_input_names_its_argument():
     ]:
         with pytest.raises(error, match=match):
             selection_scan(*arguments, **options)
+    (gradient,) = torch.autograd.grad(selection_scan(weights, choice, x0).sum(), weights, create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
-        gradient = torch.autograd.grad(selection_scan(weights, choice, x0).sum(), weights, create_graph=True)[0]
         gradient.sum().backward()

@@ -105,7 +105,7 @@ def check_state(config: MinMaxRNCConfig, batch_size: int, state: State | None) -
     """Raise an error if the state is not one of this cascade and batch."""
     if state is None:
         return
-    for name, width in (("conv", config.d_model), ("x", config.d_state)):
+    for name, width in (("conv", config.d_model), ("x", config.state_width)):
         expected = (config.n_layers, batch_size, width)
         if (shape := tuple(getattr(state, name).shape)) != expected:
             raise ValueError(f"state.{name} must be (n_layers, B, {width}) = {expected}; got {shape}")
@@ -129,6 +129,8 @@ def _layer(config: MinMaxRNCConfig, number: int) -> MinMaxLayer:
         config.d_model,
         config.d_state,
         degree=config.degree,
+        reset_form=config.reset_form,
+        groups=config.groups,
         levels=config.levels,
         output_gate=config.output_gate,
         train_init=config.train_init,

@@ -44,6 +44,18 @@ def _check(config: MinMaxRNCConfig | MinMaxRNCLMConfig) -> None:
                 raise ValueError(f"{field.name} must be at least 0 and less than 1; got {value!r}")
 
 
+def _read_groups(groups: object) -> tuple[tuple[int, int], ...]:
+    """((number, degree), ...) out of what JSON makes of it: lists."""
+    wrong = f"groups must be pairs (number, degree), at least (1, 2) each; got {groups!r}"
+    if not isinstance(groups, (tuple, list)) or not all(isinstance(each, (tuple, list)) for each in groups):
+        raise ValueError(wrong)
+    pairs = tuple(tuple(each) for each in groups)
+    for pair in pairs:
+        if len(pair) != 2 or any(type(each) is not int for each in pair) or pair[0] < 1 or pair[1] < 2:
+            raise ValueError(wrong)
+    return pairs
+
+
 def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
     if not isinstance(values, Mapping):
         raise TypeError(f"what {cls.__name__} is made from must be a mapping; got {type(values).__name__}")
@@ -58,11 +70,13 @@ def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True, kw_only=True)
 class MinMaxRNCConfig:
-    """The shape of a cascade. Names and defaults are the paper's; `degree` and `levels` go beyond it.
+    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups` and `levels` go
+    beyond it.
 
     d_model: width of the residual stream. d_state: state scalars of each layer. degree n: they form d_state / n units
-    of n, each reset by an n x n matrix. levels: round r, s and x0 to that many levels, so that states live on a finite
-    grid.
+    of n, each reset by an n x n matrix. reset_form: how the input gives that matrix, see MinMaxNeuron. groups: more
+    units beside these, (number, degree) each, as in d_state=40, groups=((16, 5),). levels: round r, s and x0 to that
+    many levels, so that states live on a finite grid.
     prelayers_dropout: the feed-forward dropout of the first layer, ffn_dropout being that of all others.
 
     >>> MinMaxRNCConfig(d_model=90, n_layers=2, d_state=40, conv_type="bsaic")
@@ -75,6 +89,8 @@ class MinMaxRNCConfig:
     n_layers: int
     d_state: int
     degree: int = 1
+    reset_form: Literal["free", "selection", "permutation"] = "free"
+    groups: tuple[tuple[int, int], ...] = ()
     levels: int | None = None
     norm: Norm = "layernorm"
     postlayers_norm: Norm = "layernorm"
@@ -94,13 +110,24 @@ class MinMaxRNCConfig:
 
     def __post_init__(self) -> None:
         """Check every field."""
+        object.__setattr__(self, "groups", _read_groups(self.groups))
         _check(self)
         if self.d_state % self.degree:
             raise ValueError(f"d_state must be a multiple of degree = {self.degree}; got {self.d_state}")
+        degrees = [self.degree, *(degree for _, degree in self.groups)]
+        if self.reset_form != "free" and max(degrees) == 1:
+            raise ValueError(f"reset_form must be 'free' where all degrees are 1; got {self.reset_form!r}")
+        if self.reset_form == "permutation" and max(degrees) > 6:
+            raise ValueError(f"reset_form 'permutation' is for a degree of at most 6; got {max(degrees)}")
         if self.levels is not None and self.levels < 2:
             raise ValueError(f"levels must be at least 2, or None; got {self.levels}")
         if not self.ffn_proj_factor > 0:
             raise ValueError(f"ffn_proj_factor must be positive; got {self.ffn_proj_factor}")
+
+    @property
+    def state_width(self) -> int:
+        """State scalars of each layer, those of the groups included."""
+        return self.d_state + sum(number * degree for number, degree in self.groups)
 
     @classmethod
     def small(cls, **changes: Any) -> MinMaxRNCConfig:
@@ -119,7 +146,7 @@ class MinMaxRNCConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
-        return asdict(self)
+        return {**asdict(self), "groups": [list(pair) for pair in self.groups]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MinMaxRNCConfig:
@@ -171,7 +198,7 @@ class MinMaxRNCLMConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
-        return asdict(self)
+        return {**asdict(self), "backbone": self.backbone.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MinMaxRNCLMConfig:

@@ -77,8 +77,9 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
     except ImportError as error:
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
-    units = config.d_state // config.degree
-    rows = batch_size or (3 if units == 2 else 2)  # an example: not 1 nor the number of units, which torch would fix
+    units = {config.d_state // config.degree, *(number for number, _ in config.groups)}
+    example = next(rows for rows in range(2, len(units) + 3) if rows not in units)  # torch would fix those, and 1
+    rows = batch_size or example
     state = model.initial_state(rows).detach()
     tokens = torch.zeros(rows, length, dtype=torch.long, device=state.x.device)
     free = torch.export.Dim.DYNAMIC

@@ -55,7 +55,12 @@ def fused_respond(
     if not _pays(u) or u.shape[1] < 2 or not _is_as_made(layer):
         return None
     neuron = layer.neuron
-    if neuron.degree > 1 or neuron.levels is not None or neuron.backend not in ("auto", "cpu"):
+    if (
+        neuron.degree > 1
+        or len(neuron.blocks) > 1
+        or neuron.levels is not None
+        or neuron.backend not in ("auto", "cpu")
+    ):
         return None
     weight, bias = neuron.output.weight, neuron.output.bias
     if weight.shape != (neuron.d_model, neuron.d_state):

@@ -45,3 +45,12 @@ def permutation_init_(weight: Tensor, bias: Tensor) -> None:
     direction = torch.randn(units, 1, 1, width).to(weight) / sqrt(width)
     bias.copy_((p + q) / 2)
     weight.copy_((p - q)[..., None] / 2 * direction)
+
+
+def choice_init_(weight: Tensor, take_weight: Tensor, dim: int) -> None:
+    """Logits of units that move whole levels, for an input of width dim and variance 1: N(0, 0.1^2), nearly even.
+
+    weight: of the logits of the levels. take_weight: of the logits of taking x0.
+    """
+    for each in (weight, take_weight):
+        nn.init.normal_(each, std=0.1 / sqrt(dim))
