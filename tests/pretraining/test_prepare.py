@@ -13,7 +13,8 @@ from latchwork.pretraining import prepare as module
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.documents import TextFile
 from latchwork.pretraining.encoding import Encoder
-from latchwork.pretraining.prepare import HeldOut, prepare
+from latchwork.pretraining.held_out import HeldOut
+from latchwork.pretraining.prepare import prepare
 from latchwork.pretraining.tokenizers import Bytes, Characters
 
 WORDS = ["min", "max", "latch", "été", "日本", "set", "reset", "\N{PILE OF POO}"]
@@ -59,6 +60,8 @@ def test_every_document_is_in_one_split_in_its_order(source, tmp_path):
     assert corpus.train.bytes + corpus.validation.bytes == sum(len(text.encode()) for text in texts)
     assert len(corpus.manifest["splits"]["train"]["shards"]) > 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+    names = {name.rstrip("0123456789") for name in (path.stem for path in corpus.path.iterdir())}
+    assert names == {"manifest", "tokenizer", "train", "train-", "validation", "validation-"}  # no notes of its making
 
 
 def test_the_seed_draws_the_documents_held_out(source, tmp_path):

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.dataset import OPENWEBTEXT
-from latchwork.pretraining.prepare import Watch, prepare
+from latchwork.pretraining.prepare import prepare
 from latchwork.pretraining.shards import SHARD_TOKENS
+from latchwork.pretraining.survey import Watch
 
 data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards that pretraining reads.")
 

@@ -77,10 +77,11 @@ def _print(result: dict[str, Any], file: Path) -> None:
     console = Console()
     console.print(table)
     bits, error = result["bits_per_byte"], result["standard_error"]
+    spread = "" if error is None else f" ± {error:.4f} (standard error)"
+    per_byte = "" if bits is None else f", {bits:.4f} bits per byte"
+    pieces = "1 window" if result["windows"] == 1 else f"{result['windows']:,} windows"
     console.print(
-        f"loss {loss}{'' if error is None else f' ± {error:.4f} (standard error)'}, perplexity {perplexity}, "
-        f"{'-' if bits is None else f'{bits:.4f}'} bits per byte; {result['windows']} windows of {result['length']:,} "
-        f"tokens; {file}",
+        f"loss {loss}{spread}, perplexity {perplexity}{per_byte}; {pieces} of {result['length']:,} tokens; {file}",
         soft_wrap=True,
     )
 

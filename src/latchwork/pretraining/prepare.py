@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy
-from numpy.typing import NDArray
 
 from latchwork.files import read_json, write_json
 from latchwork.pretraining.corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, read_manifest
 from latchwork.pretraining.dataset import parse_dataset
 from latchwork.pretraining.documents import Source, TextFile, find_files
 from latchwork.pretraining.encoding import Encoder
+from latchwork.pretraining.held_out import HeldOut
 from latchwork.pretraining.make_tokenizer import make_tokenizer
-from latchwork.pretraining.shards import SHARD_TOKENS, SplitWriter, dtype_for, finish_corpus, publish
+from latchwork.pretraining.shards import SHARD_TOKENS, SplitWriter, dtype_for, publish, write_manifest
+from latchwork.pretraining.survey import Survey, Watch, survey_sources
 from latchwork.pretraining.tokenizers import Characters, Tokenizer, describe_tokenizer, save_tokenizer
 
 VALIDATION_DOCUMENTS = 5000
 PLAN = ".plan.json"
-Watch = Callable[[str, int, int | None], None]  # what is done, bytes of text so far, and in all where that is known
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What reading all sources once has shown."""
+class Plan:
+    """All that decides what the corpus will be, and nothing else."""
 
-    sources: list[dict[str, Any]]  # name, documents, bytes and sha256 of the text of each
-    characters: str  # all that occur, if asked for
+    sources: list[Source]
+    survey: Survey
+    held: HeldOut
+    tokenizer: Tokenizer
+    options: dict[str, Any]  # plain values, for the manifest; with what the survey has shown
 
-    @property
-    def documents(self) -> int:
-        """In all sources."""
-        return sum(each["documents"] for each in self.sources)
-
-    @property
-    def bytes(self) -> int:
-        """In all sources."""
-        return sum(each["bytes"] for each in self.sources)
+    def describe(self) -> dict[str, Any]:
+        """What an interrupted preparation is known by."""
+        return {
+            "stamps": [source.stamp() for source in self.sources],
+            "characters": self.survey.characters,
+            "tokenizer": describe_tokenizer(self.tokenizer),
+            "preparation": self.options,
+        }
 
 
 def prepare(
@@ -78,33 +77,33 @@ def prepare(
     out, watch = Path(out), watch or (lambda *_: None)
     if not out.name:
         raise ValueError(f"out must be a folder with a name; got {out}")
+    folder = out.with_name(f".{out.name}.partial")
     found = find_sources(sources, field, separator)
     if not isinstance(tokenizer, str):
         chosen: Tokenizer | None = tokenizer
     else:
         chosen = None if tokenizer == "characters" else make_tokenizer(tokenizer)
-    folder = out.with_name(f".{out.name}.partial")
-    survey = _survey(found, folder / PLAN, chosen is None, watch)
-    chosen = Characters(survey.characters) if chosen is None else chosen
-    held = HeldOut(survey.documents, validation_documents, validation_fraction, seed)
-    preparation = {
-        "sources": survey.sources,
-        "validation_documents": validation_documents,
-        "validation_fraction": validation_fraction,
-        "seed": seed if validation_fraction is None else None,
-        "shard_tokens": shard_tokens,
-    }
+    survey = _survey(found, chosen is None, folder, watch)
+    plan = Plan(
+        found,
+        survey,
+        HeldOut(survey.documents, validation_documents, validation_fraction, seed),
+        chosen or Characters(survey.characters),
+        {
+            "sources": survey.sources,
+            "validation_documents": validation_documents,
+            "validation_fraction": validation_fraction,
+            "seed": seed if validation_fraction is None else None,
+            "shard_tokens": shard_tokens,
+        },
+    )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        return _the_same(out, chosen, preparation)
-    plan = {
-        "stamps": [source.stamp() for source in found],
-        "characters": survey.characters,
-        "tokenizer": describe_tokenizer(chosen),
-        "preparation": preparation,
-    }
-    _begin(folder, plan)
+        return _the_same(out, plan)
+    _begin(folder, plan.describe())
     try:
-        _write(folder, out, found, survey, held, chosen, jobs, shard_tokens, preparation, watch)
+        if not (folder / MANIFEST).exists():
+            _write(folder, plan, jobs, watch)
+        publish(folder, out)
     except ValueError:
         shutil.rmtree(folder)
         raise
@@ -133,31 +132,6 @@ def find_sources(
     return found
 
 
-class HeldOut:
-    """Which part of a document belongs to which split."""
-
-    def __init__(self, documents: int, count: int | None, fraction: float | None, seed: int) -> None:
-        self._fraction = fraction
-        self._chosen: NDArray[numpy.bool_] = numpy.zeros(documents, bool)
-        if fraction is None:
-            assert count is not None
-            if count >= documents:
-                raise ValueError(
-                    f"validation_documents must be less than the {documents} documents that there are; got {count}. "
-                    "A fraction of each document can be held out instead: validation_fraction"
-                )
-            # The bits of PCG64 itself, which numpy keeps as they are, where it may change how it draws from them.
-            bits = numpy.random.PCG64(seed).random_raw(documents)
-            self._chosen[numpy.argsort(bits, kind="stable")[:count]] = True
-
-    def part(self, number: int, text: str, split: str) -> str:
-        """What of the document with this number is in the split: all, a part, or nothing."""
-        if self._fraction is None:
-            return text if self._chosen[number] == (split == "validation") else ""
-        cut = int(len(text) * (1 - self._fraction))
-        return text[cut:] if split == "validation" else text[:cut]
-
-
 def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: int) -> None:
     if count is not None and fraction is not None:
         raise ValueError("validation_documents and validation_fraction: only one of them can be given")
@@ -171,32 +145,20 @@ def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: i
         raise ValueError(f"shard_tokens must be at least 1; got {shard_tokens}")
 
 
-def _survey(sources: Sequence[Source], plan: Path, collect: bool, watch: Watch) -> Survey:
-    """Read everything once; what an interrupted preparation found holds while no source has a new stamp."""
-    before = read_json(plan)
+def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: Watch) -> Survey:
+    """What an interrupted preparation has found holds while no source has a new stamp."""
+    before = read_json(folder / PLAN)
     stamps = [source.stamp() for source in sources]
-    if before is not None and before["stamps"] == stamps and bool(before["characters"]) == collect:
+    if before is not None and before["stamps"] == stamps and bool(before["characters"]) == collect_characters:
         return Survey(before["preparation"]["sources"], before["characters"])
-    found, characters, total = [], set[str](), 0
-    for source in sources:
-        digest, documents, size = hashlib.sha256(), 0, 0
-        for text in source:
-            content = text.encode()
-            digest.update(len(content).to_bytes(8, "little") + content)
-            if collect:
-                characters.update(text)
-            documents, size = documents + 1, size + len(content)
-            watch("reading", total + size, None)
-        total += size
-        found.append({"name": source.name, "documents": documents, "bytes": size, "sha256": digest.hexdigest()})
-    return Survey(found, "".join(sorted(characters)))
+    return survey_sources(sources, collect_characters, watch)
 
 
-def _the_same(out: Path, tokenizer: Tokenizer, preparation: dict[str, Any]) -> Corpus:
+def _the_same(out: Path, plan: Plan) -> Corpus:
     if not out.is_dir() or not (out / MANIFEST).exists():
         raise FileExistsError(f"{out} is there already, and is not a corpus")
-    manifest = read_manifest(out)
-    if manifest["tokenizer"] != describe_tokenizer(tokenizer) or manifest["preparation"] != preparation:
+    manifest, wanted = read_manifest(out), plan.describe()
+    if any(manifest[key] != wanted[key] for key in ("tokenizer", "preparation")):
         raise FileExistsError(f"{out} holds another corpus: other text, tokenizer or options; give another folder")
     return Corpus(out)
 
@@ -215,35 +177,25 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     write_json(folder / PLAN, plan)
 
 
-def _write(
-    folder: Path,
-    out: Path,
-    sources: Sequence[Source],
-    survey: Survey,
-    held: HeldOut,
-    tokenizer: Tokenizer,
-    jobs: int,
-    shard_tokens: int,
-    preparation: dict[str, Any],
-    watch: Watch,
-) -> None:
-    if (folder / MANIFEST).exists():  # only the last step was missing
-        return publish(folder, out)
+def _write(folder: Path, plan: Plan, jobs: int, watch: Watch) -> None:
+    """Tokens, tokenizer and, last of all, the manifest."""
+    tokenizer, total = plan.tokenizer, plan.survey.bytes
     save_tokenizer(tokenizer, folder / TOKENIZER)
     splits, done = {}, 0
     with Encoder(tokenizer, folder / TOKENIZER, jobs) as encoder:
         for split in reversed(SPLITS):
-            with SplitWriter(folder, split, dtype_for(tokenizer.vocabulary), shard_tokens) as writer:
-                texts = islice(_texts(sources, held, split), writer.documents, None)
+            dtype = dtype_for(tokenizer.vocabulary)
+            with SplitWriter(folder, split, dtype, plan.options["shard_tokens"]) as writer:
+                texts = islice(_texts(plan.sources, plan.held, split), writer.documents, None)
                 done += writer.bytes
                 for tokens, size in encoder.encode(texts):
                     writer.add(tokens, size)
                     done += size
-                    watch("tokenising", done, survey.bytes)
+                    watch("tokenising", done, total)
                 splits[split] = writer.finish()
-    if done != survey.bytes:
-        raise ValueError(f"sources must not change while they are read: {survey.bytes} bytes of text became {done}")
-    finish_corpus(folder, out, tokenizer, splits, preparation)
+    if done != total:
+        raise ValueError(f"sources must not change while they are read: {total} bytes of text became {done}")
+    write_manifest(folder, tokenizer, splits, plan.options)
 
 
 def _texts(sources: Sequence[Source], held: HeldOut, split: str) -> Iterator[str]:

@@ -137,11 +137,10 @@ def dtype_for(vocabulary: int) -> str:
     return "uint16" if vocabulary <= 2**16 else "uint32"
 
 
-def finish_corpus(
-    folder: Path, out: Path, tokenizer: Tokenizer, splits: Mapping[str, Any], preparation: Mapping[str, Any]
+def write_manifest(
+    folder: Path, tokenizer: Tokenizer, splits: Mapping[str, Any], preparation: Mapping[str, Any]
 ) -> None:
-    """Tokenizer and manifest into the folder where the splits are, which then takes its name."""
-    save_tokenizer(tokenizer, folder / TOKENIZER)
+    """The manifest into the folder where the rest is."""
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -151,7 +150,6 @@ def finish_corpus(
         "preparation": dict(preparation),
     }
     write_json(folder / MANIFEST, manifest)
-    publish(folder, out)
 
 
 def publish(folder: Path, out: Path) -> None:
@@ -184,7 +182,9 @@ def write_corpus(
                     size = 0 if lengths is None else int(lengths[numpy.asarray(tokens, int)].sum())
                     writer.add(tokens, size)
                 splits[name] = writer.finish()
-        finish_corpus(folder, out, tokenizer, splits, {"sources": ["tokens"]})
+        save_tokenizer(tokenizer, folder / TOKENIZER)
+        write_manifest(folder, tokenizer, splits, {"sources": ["tokens"]})
+        publish(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Corpus(out)
