@@ -1,6 +1,6 @@
 """Automata: how fast a network runs as a machine, and how long it takes to compile, extract and certify.
 
-    python benchmarks/automata.py [--repeats N] [--json PATH]
+    python benchmarks/automata_networks.py [--repeats N] [--json PATH]
 
 `lazy`: LazyMachine against the network itself, on one thread, one after the other in turn; medians, and the median of
 the ratios. Warm: one sequence of 2^20 tokens whose states are all in the tables. No repeats: a network without levels,
