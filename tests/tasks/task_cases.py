@@ -24,6 +24,10 @@ AUTOMATA = (
     "word_problem(S3)",
     "word_problem(A5)",
     "word_problem(S5)",
+    "word_problem(D4)",
+    "word_problem(S4, swaps)",
+    "transformations(3)",
+    "transformations(5, 4, 1)",
     "even_pairs",
     "cycle_navigation",
     "modular_arithmetic",
@@ -32,7 +36,7 @@ AUTOMATA = (
     "regular((a|b)*aab, abc)",
     "regular(a{1,2}b*)",
 )
-NAMES = (*PAPER, "fflm(0.8)", "fflm(0.0)", *AUTOMATA)
+NAMES = (*PAPER, "fflm(0.8)", "fflm(0.0)", *AUTOMATA, "last_step(word_problem(S3, generators))")
 
 
 def every_task() -> list[Task]:

@@ -2,8 +2,9 @@
 
 from latchwork.tasks.automaton import Automaton
 from latchwork.tasks.flip_flop import FlipFlop
-from latchwork.tasks.groups import CycleNavigation, Cyclic, Parity, WordProblem
+from latchwork.tasks.groups import CycleNavigation, Cyclic, Parity, Transformations, WordProblem
 from latchwork.tasks.induction_heads import InductionHeads
+from latchwork.tasks.last_step import LastStep
 from latchwork.tasks.latching import Latching
 from latchwork.tasks.make import TASKS, make_task
 from latchwork.tasks.modular_arithmetic import ModularArithmetic
@@ -22,6 +23,7 @@ __all__ = [
     "EvenPairs",
     "FlipFlop",
     "InductionHeads",
+    "LastStep",
     "Latching",
     "ModularArithmetic",
     "Parity",
@@ -30,6 +32,7 @@ __all__ = [
     "Split",
     "Task",
     "Tomita",
+    "Transformations",
     "WordProblem",
     "make_task",
 ]

@@ -1,9 +1,9 @@
-"""Running products in a group: of sums modulo m, of steps on a cycle, of permutations."""
+"""Running products: of sums modulo m, of steps on a cycle, of permutations, of maps of a set into itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 import numpy
 
@@ -56,20 +56,25 @@ class CycleNavigation(Automaton):
 
 
 class WordProblem(Automaton):
-    """The word problem of a group of permutations: token k is its k-th element, and so is an answer.
+    """The word problem of a group of permutations: the answer at every step is the number of an element, the product.
 
-    group: "S3" to "S6", all permutations of 3 to 6 points, or "A3" to "A6", the even ones; in lexicographic order, so
-    that 0 is the identity. What is read first acts first: after p_1 ... p_t the answer maps x to p_t(...p_1(x)...).
+    group: "S3" to "S6", all permutations of 3 to 6 points, or "A3" to "A6", the even ones; "D3" to "D9", the symmetries
+    of a polygon, or "Z2" to "Z9", its rotations; or a product of those, as "A4xZ5". Elements are in lexicographic
+    order, so that 0 is the identity. What is read first acts first: after p_1 ... p_t the answer maps x to
+    p_t(...p_1(x)...).
+    letters: what token k is. "all": the k-th element; and for S3 to S6 also "generators", the exchange of the first
+    two points and the rotation of all, or "swaps", every exchange of two.
     """
 
-    def __init__(self, group: str, *, splits: Mapping[str, Split] | None = None) -> None:
-        if len(group) != 2 or group[0] not in "SA" or group[1] not in "3456":
-            raise ValueError(f"group must be S3, S4, S5, S6, A3, A4, A5 or A6; got {group!r}")
-        self.elements = [p for p in permutations(range(int(group[1]))) if group[0] == "S" or _is_even(p)]
-        points = numpy.array(self.elements)
+    def __init__(self, group: str, letters: str = "all", *, splits: Mapping[str, Split] | None = None) -> None:
+        factors = [_group(name, group) for name in group.split("x")]
+        self.elements = sorted(_side_by_side(each) for each in product(*factors))
         number = {p: k for k, p in enumerate(self.elements)}
-        successor = [[number[tuple(row)] for row in points[:, state].tolist()] for state in points]
-        super().__init__(successor, numpy.arange(len(points)), name=f"word_problem({group})", splits=splits)
+        self.letters = [number[p] for p in _letters(group, letters, self.elements)]
+        points = numpy.array(self.elements)
+        successor = [[number[tuple(row)] for row in points[self.letters][:, state].tolist()] for state in points]
+        name = f"word_problem({group})" if letters == "all" else f"word_problem({group}, {letters})"
+        super().__init__(successor, numpy.arange(len(points)), name=name, splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """Where does each point go? Let the permutations act on it one after the other, anew at each step."""
@@ -78,11 +83,75 @@ class WordProblem(Automaton):
             images = []
             for point in range(len(self.elements[0])):
                 for token in tokens[: t + 1]:
-                    point = self.elements[token][point]
+                    point = self.elements[self.letters[token]][point]
                 images.append(point)
             answers.append(self.elements.index(tuple(images)))
         return answers
 
 
-def _is_even(p: tuple[int, ...]) -> bool:
+class Transformations(Automaton):
+    """Token k is the k-th of some maps of 0..points-1 into itself; the answer at every step is where they take 0.
+
+    letters: 0 is every map there is, in lexicographic order, as in "transformations(3)", the monoid T3: permutations,
+    resets to each point, and all between. Else that many maps, drawn at random from `seed`.
+    """
+
+    def __init__(
+        self, points: int, letters: int = 0, seed: int = 0, *, splits: Mapping[str, Split] | None = None
+    ) -> None:
+        if not 2 <= points <= (4 if letters == 0 else 256):
+            raise ValueError(f"points must be 2 to 256, and at most 4 where every map is a letter; got {points}")
+        if letters < 0:
+            raise ValueError(f"letters must be at least 0; got {letters}")
+        if letters:
+            maps = numpy.random.default_rng(seed).integers(0, points, (letters, points))
+            name = f"transformations({points}, {letters}, {seed})"
+        else:
+            maps, name = numpy.array(list(product(range(points), repeat=points))), f"transformations({points})"
+        super().__init__(maps.T, numpy.arange(points), name=name, splits=splits)
+
+
+Permutation = tuple[int, ...]
+
+
+def _group(name: str, group: str) -> list[Permutation]:
+    """The elements of one factor of the group, by its name."""
+    kind, size = name[:1], name[1:]
+    least, most = {"S": (3, 6), "A": (3, 6), "D": (3, 9), "Z": (2, 9)}.get(kind, (1, 0))
+    if len(size) != 1 or not size.isdigit() or not least <= int(size) <= most:
+        raise ValueError(
+            f"group must be S3 to S6, A3 to A6, D3 to D9, Z2 to Z9, or a product such as A4xZ5; got {group!r}"
+        )
+    n = int(size)
+    if kind in "SA":
+        return [p for p in permutations(range(n)) if kind == "S" or _is_even(p)]
+    turns = [tuple((point + turn) % n for point in range(n)) for turn in range(n)]
+    return turns if kind == "Z" else turns + [turn[::-1] for turn in turns]
+
+
+def _side_by_side(parts: Sequence[Permutation]) -> Permutation:
+    """One permutation of all points, each part acting on points of its own."""
+    points: list[int] = []
+    for part in parts:
+        points += [len(points) + image for image in part]
+    return tuple(points)
+
+
+def _letters(group: str, letters: str, elements: list[Permutation]) -> list[Permutation]:
+    if letters == "all":
+        return elements
+    if letters not in ("generators", "swaps") or group[0] != "S" or len(group) != 2:
+        raise ValueError(
+            f"letters must be 'all', or for S3 to S6 'generators' or 'swaps'; got {letters!r} for {group!r}"
+        )
+    identity = elements[0]
+    swaps = [_swap(identity, a, b) for a, b in combinations(identity, 2)]
+    return swaps if letters == "swaps" else [swaps[0], identity[1:] + identity[:1]]
+
+
+def _swap(p: Permutation, a: int, b: int) -> Permutation:
+    return tuple({a: b, b: a}.get(point, point) for point in p)
+
+
+def _is_even(p: Permutation) -> bool:
     return sum(a > b for a, b in combinations(p, 2)) % 2 == 0

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from latchwork.tasks.flip_flop import FlipFlop
-from latchwork.tasks.groups import CycleNavigation, Cyclic, Parity, WordProblem
+from latchwork.tasks.groups import CycleNavigation, Cyclic, Parity, Transformations, WordProblem
 from latchwork.tasks.induction_heads import InductionHeads
+from latchwork.tasks.last_step import LastStep
 from latchwork.tasks.latching import Latching
 from latchwork.tasks.modular_arithmetic import ModularArithmetic
 from latchwork.tasks.regular import EvenPairs, Regular, Tomita
@@ -24,15 +25,16 @@ TASKS: dict[str, Callable[..., Task]] = {
     "parity": Parity,
     "cyclic": Cyclic,
     "word_problem": WordProblem,
+    "transformations": Transformations,
+    "last_step": LastStep,
     "even_pairs": EvenPairs,
     "cycle_navigation": CycleNavigation,
     "modular_arithmetic": ModularArithmetic,
     "tomita": Tomita,
     "regular": Regular,
 }
-READERS: dict[str, Callable[[str], int | float | str]] = {"int": int, "float": float}  # by annotation; else as it is
 NAME = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*")
-COMMA = re.compile(r",(?![^{]*\})")  # not that of {m,n} in a regular expression
+COMMA = re.compile(r",(?![^{]*\})(?![^(]*\))")  # not that of {m,n} in a regular expression, nor of a task in a task
 
 
 def make_task(text: str) -> Task:
@@ -42,6 +44,8 @@ def make_task(text: str) -> Task:
     20
     >>> make_task("sequences(3)").name
     'sequences(3, defined)'
+    >>> make_task("last_step(word_problem(S5, swaps))").name
+    'last_step(word_problem(S5, swaps))'
     """
     match = NAME.fullmatch(text)
     name = match[1] if match else text
@@ -59,7 +63,13 @@ def make_task(text: str) -> Task:
     return constructor(*(_read(name, each, word) for each, word in zip(parameters, words, strict=False)))
 
 
-def _read(name: str, parameter: inspect.Parameter, word: str) -> int | float | str:
+# By the annotation of an argument; else it is taken as it is.
+READERS: dict[str, Callable[[str], int | float | str]] = {"int": int, "float": float}
+
+
+def _read(name: str, parameter: inspect.Parameter, word: str) -> int | float | str | Task:
+    if parameter.annotation == "Task":
+        return make_task(word)
     try:
         return READERS.get(parameter.annotation, str)(word)
     except ValueError:
