@@ -94,10 +94,9 @@ class MinMaxNeuron(nn.Module):
         for number, (block, x0) in enumerate(zip(self.blocks, self._split(self.x0.detach()), strict=True)):
             (weight_r, weight_s), (bias_r, bias_s) = (each[2 * number : 2 * number + 2] for each in (weights, biases))
             n = block.degree
-            if n > 1:
-                levels_init_(x0.view(-1, n))
             if block.form != "free":
                 choice_init_(weight_r, weight_s, self.d_model)
+                levels_init_(x0.view(-1, n))
                 continue
             if s_r_init == "kaiming":
                 kaiming_init_(weight_r)
@@ -108,6 +107,7 @@ class MinMaxNeuron(nn.Module):
             if n > 1:
                 permutation_init_(weight_r.view(-1, n, n, self.d_model), bias_r.view(-1, n, n))
                 bias_s.sub_(1.0)
+                levels_init_(x0.view(-1, n))
         wang_init_(self.output.weight, self.d_state, n_layers)
         nn.init.zeros_(self.output.bias)
 
