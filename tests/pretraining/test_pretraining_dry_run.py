@@ -14,7 +14,7 @@ def test_the_rehearsal_goes_through_data_training_kill_resume_samples_and_export
     pytest.importorskip("tokenizers")
     pytest.importorskip("transformers")
     script = runpy.run_path(str(SCRIPT))
-    found = script["rehearse"](tmp_path, script["SIZES"]["tiny"], "fsdp")
+    found = script["rehearse"](tmp_path, script["SIZES"]["tiny"], "ddp")
     assert found["killed with"]
     assert found["steps"] == 12
     assert found["sample"].startswith("w1 w2")
