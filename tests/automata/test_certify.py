@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy
@@ -8,6 +9,7 @@ from latchwork.automata import Machine
 from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.compile import compile
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.models.int8 import quantize_int8
 
 GROUP_FREE = ["a(b|c)*", "(ab)*", "(a|b)*abb", "a+b+", "ab|ba"]
 
@@ -126,4 +128,80 @@ def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
 
 def test_a_tolerance_wider_than_the_grid_is_unknown():
     machine = Machine.from_regex("(ab)*", "ab")
-    assert isinstance(certify(on_grid(compile(machine)), machine, tolerance=0.6), Unknown)
+    found = certify(on_grid(compile(machine)), machine, tolerance=0.6)
+    assert isinstance(found, Unknown)
+    assert "more than a step of the grid" in found.reason
+    finer = certify(on_grid(compile(machine), 201), machine, tolerance=0.02)
+    assert "more than a step of the grid" in finer.reason
+
+
+@pytest.mark.parametrize("levels", [4, 7])
+def test_on_grids_that_float32_rounds_it_agrees_with_trying_all_words(levels):
+    wrong = 0
+    for seed in range(4):
+        model = random_network(seed, levels=levels, n_layers=2)
+        with torch.no_grad():
+            constant = int(model(torch.tensor([[0]]))[0].argmax())
+        machine = Machine.from_table([[0, 0]], [[constant, constant]])
+        found = certify(model, machine, precision="float64", tolerance=1e-5, max_states=20_000)
+        if isinstance(found, Counterexample):
+            wrong += 1
+            assert len(found.word) == brute_force(model, machine, len(found.word))
+    assert wrong
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"levels": 300}, "300 levels: there may be at most 256"),
+        ({"degree": 3, "reset_form": "selection"}, "units that move whole levels"),
+        ({"degree": 3, "reset_form": "permutation"}, "units that move whole levels"),
+        ({"groups": ((1, 2),)}, "of several degrees"),
+        ({"ffn_act_fn": "gelu"}, "activation is gelu: there are bounds for relu alone"),
+    ],
+)
+def test_parts_without_bounds_are_unknown(changes, reason):
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    assert reason in certify(random_network(0, **changes), machine).reason
+
+
+def test_weights_other_than_float32_are_unknown():
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    found = certify(quantize_int8(random_network(0)), machine)
+    assert "must be float32" in found.reason
+    assert "is torch.int8" in found.reason
+    assert "is torch.float64" in certify(random_network(0).double(), machine).reason
+
+
+def test_weights_that_are_not_numbers_are_unknown():
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    model = random_network(0)
+    with torch.no_grad():
+        model.backbone.layers[0].neuron.projection.weight[0, 0] = torch.nan
+    assert "is not finite" in certify(model, machine).reason
+
+
+def test_a_start_that_float32_rounds_to_another_level_is_unknown():
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    model = random_network(0, levels=2)
+    model.backbone.layers[0].neuron.x0.fill_(1e-9)  # 1 + 1e-9 is 1 in float32, which is half way
+    assert "x0 is so near to a boundary" in certify(model, machine).reason
+
+
+def test_tables_larger_than_allowed_stop_it_and_say_how_large_they_are():
+    model = random_network(0, n_layers=2)
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    found = certify(model, machine, precision="float64", tolerance=1e-5, max_bytes=10_000)
+    assert isinstance(found, Unknown)
+    assert re.fullmatch(
+        r"a layer's tables, of \d+ inputs and \d+ pairs of them so far, take [\d,]+ bytes: allow more by max_bytes, "
+        r"which is 10,000, or train with fewer levels",
+        found.reason,
+    )
+
+
+@pytest.mark.parametrize("argument", ["max_states", "max_bytes"])
+def test_bounds_must_be_positive(argument):
+    machine = Machine.from_table([[0, 0]], [[0, 0]])
+    with pytest.raises(ValueError, match=f"{argument} must be at least 1; got 0"):
+        certify(random_network(0), machine, **{argument: 0})

@@ -7,9 +7,9 @@ itself a run in float64, so its own error is added: `gamma`. How errors grow fro
 in the Euclidean norm of a row: by the largest singular value of a matrix, by 1 / sigma for a norm. Bounds entry by
 entry forget that errors cancel and are worse. For float32 the bounds come to 0.01 to 0.05 for a layer of width 32,
 thousands of times what is seen: wide, but narrower than the steps of a grid of few levels.
-Sigmoids are taken to be right to 16 units in the last place. Underflow is covered by TINY, flushed to zero or not; a
-number beyond LARGEST, whose square might overflow, is an error. Coarser arithmetic (bfloat16, TF32, int8) is not
-covered.
+Sigmoids are taken to be right to 16 units in the last place. Underflow is covered by TINY, be numbers below 2^-126
+kept, or flushed to zero when they come out or when they go in; a number beyond LARGEST, whose square might overflow, is
+an error. Coarser arithmetic (bfloat16, TF32, int8) is not covered.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Bounded(NamedTuple):
 
     @staticmethod
     def exact(value: Tensor, unit: float) -> Bounded:
-        """Numbers known exactly: embeddings, states."""
-        return Bounded(value.double(), value.new_zeros((*value.shape[:-1], 1), dtype=torch.float64), unit)
+        """Numbers known exactly: embeddings."""
+        return Bounded(value.double(), value.new_full((*value.shape[:-1], 1), TINY, dtype=torch.float64), unit)
 
 
 def gamma(n: int, unit: float) -> float:
@@ -51,7 +51,7 @@ def gamma(n: int, unit: float) -> float:
 
 
 def _rounded(value: Tensor, radius: Tensor, unit: float) -> Bounded:
-    """With a little more, for the roundings of the radius and for underflow."""
+    """With a little more, for the roundings of the radius and for underflow. radius: of rows, or of entries."""
     if value.numel() and not float(value.abs().max()) + float(radius.max()) < LARGEST:
         raise OverflowError(f"a number may be beyond {LARGEST:g}, or is not finite")
     return Bounded(value, radius * SLACK + TINY, unit)
@@ -63,10 +63,11 @@ def length(rows: Tensor) -> Tensor:
     return norms
 
 
-def add(a: Bounded, b: Bounded) -> Bounded:
-    """a + b."""
+def add(a: Bounded, b: Bounded, terms: int = 0) -> Bounded:
+    """a + b. terms: of the sum that b is, where a may be one term more of it."""
     value, radius = a.value + b.value, a.radius + b.radius
-    return _rounded(value, radius + gamma(1, a.unit) * (length(value) + radius), a.unit)
+    inside = gamma(terms, a.unit) * (length(a.value) + a.radius)
+    return _rounded(value, radius + inside + gamma(1, a.unit) * (length(value) + radius), a.unit)
 
 
 def multiply(a: Bounded, b: Bounded) -> Bounded:
@@ -88,7 +89,8 @@ def product_by_entry(x: Bounded, weight: Tensor, bias: Tensor | None = None) -> 
     """weight x + bias, and how far off each entry may be, both (..., outputs)."""
     value, own = _sums(x, weight, bias)
     grown = x.radius * length(weight.detach().double()).squeeze(-1)
-    return value, (grown + own) * SLACK + TINY
+    value, radius, _ = _rounded(value, grown + own, x.unit)
+    return value, radius
 
 
 def _sums(x: Bounded, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -97,7 +99,8 @@ def _sums(x: Bounded, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
     value, size = x.value @ w.T, x.value.abs() @ w.abs().T + x.radius * length(w).squeeze(-1)
     if bias is not None:
         value, size = value + bias.detach().double(), size + bias.detach().double().abs()
-    return value, gamma(w.shape[1] + 3, x.unit) * size
+    lost = TINY * (x.value.abs().sum(-1, keepdim=True) + w.shape[1] * x.radius)  # by weights below 2^-126
+    return value, gamma(w.shape[1] + 3, x.unit) * size + lost
 
 
 def relu(x: Bounded) -> Bounded:
@@ -107,8 +110,8 @@ def relu(x: Bounded) -> Bounded:
 
 def sigmoid(x: Bounded) -> Bounded:
     """1 / (1 + exp(-x)), which is nowhere steeper than 1/4."""
-    value = x.value.sigmoid()
-    return _rounded(value, x.radius / 4 + gamma(2 * SIGMOID_ULPS, x.unit) * length(value), x.unit)
+    value, grown = x.value.sigmoid(), x.radius / 4
+    return _rounded(value, grown + gamma(2 * SIGMOID_ULPS, x.unit) * (length(value) + grown), x.unit)
 
 
 def normalise(norm: nn.Module, x: Bounded) -> Bounded:
@@ -126,22 +129,23 @@ def normalise(norm: nn.Module, x: Bounded) -> Bounded:
     weight = torch.ones(n, dtype=torch.float64) if norm.weight is None else norm.weight.detach().double()
     bias = getattr(norm, "bias", None)
     value = centred * steep * weight + (0 if bias is None else bias.detach().double())
-    # What an error of x becomes: a norm is nowhere steeper than 1 / sigma, and sigma is at least that of x, less the
-    # error's share.
-    sigma = (variance.sqrt() - x.radius / n**0.5).clamp(min=0)
-    steepest = (sigma.square() + eps).rsqrt()
-    largest_weight = weight.abs().max()
-    grown = largest_weight * steepest * x.radius
-    # What its own roundings add. size: of an entry, and of the mean square; the mean of squares less the square of the
-    # mean is covered. The variance as computed must stay positive.
+    # How far off mean and variance may be computed. Of n terms of size |x|: the mean of squares by gamma times the mean
+    # square, the square of the mean by twice that; so 4 is enough for the one less the other, and for running means
+    # (Welford), where the errors of the means before add up to less than that. About a mean that is off, the variance
+    # is larger by the square of how much.
     size = x.value.abs() + x.radius
     square = size.square().mean(-1, keepdim=True)
     mean_off = gamma(n + 4, unit) * size.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else 0 * x.radius
-    variance_off = 4 * gamma(n + 8, unit) * square + mean_off.square()
+    variance_off = 4 * gamma(n + 8, unit) * square + mean_off.square() + TINY
+    # What an error of x becomes: a norm is nowhere steeper than 1 / sigma, and sigma is at least that of x, less the
+    # error's share. The variance as computed must stay positive.
+    sigma = (variance.sqrt() - x.radius / n**0.5).clamp(min=0)
     smallest = sigma.square() + eps - variance_off
     if not bool((smallest > 0).all()):
         raise OverflowError("a norm of rows whose mean is far larger than what they differ from it by")
     steepest = smallest.rsqrt()
+    grown = weight.abs().max() * steepest * x.radius
+    # What its own roundings add: of the mean, of 1 / sigma, and of x less mean times that, in whichever order.
     steep_off = variance_off * steepest**3 / 2 + gamma(6, unit) * steepest
     own = weight.abs() * (
         mean_off * steepest
@@ -182,16 +186,18 @@ def drive(layer: MinMaxLayer, u: Bounded, previous: Bounded) -> tuple[Tensor, Te
 
     u: (N, d_model), the layer's input. previous: `norm_conv` of the input one step before, or 0.
     """
-    mixed = add(u, convolve(layer.conv, previous, normalise(layer.norm_conv, u)))
-    inside = add(mixed, feed_forward(layer.ffn, normalise(layer.norm_ffn, mixed)))
-    projection = layer.neuron.projection
+    projection, width = layer.neuron.projection, u.value.shape[-1]
+    mixed = add(u, convolve(layer.conv, previous, normalise(layer.norm_conv, u)), 2 * width + 1)
+    hidden = layer.ffn.down.weight.shape[1]
+    inside = add(mixed, feed_forward(layer.ffn, normalise(layer.norm_ffn, mixed)), hidden + 1)
     return product_by_entry(normalise(layer.norm_neuron, inside), projection.weight, projection.bias)
 
 
 def respond(layer: MinMaxLayer, u: Bounded, z: tuple[Tensor, Tensor], x: Tensor) -> Bounded:
     """The layer's output, from its input, `drive`'s z and the states x (N, d_state) after the step."""
-    neuron, states = layer.neuron, Bounded.exact(x, u.unit)
+    neuron = layer.neuron
+    states = _rounded(x.double(), gamma(1, u.unit) * length(x.double()), u.unit)  # of a grid, as 1/3 is rounded
     if neuron.output_gate:
         gate, radius = (each[..., -neuron.d_state :] for each in z)
         states = multiply(states, sigmoid(Bounded(gate, length(radius), u.unit)))
-    return add(u, product(states, neuron.output.weight, neuron.output.bias))
+    return add(u, product(states, neuron.output.weight, neuron.output.bias), neuron.d_state + 1)

@@ -17,11 +17,12 @@ logit, less its radius, exceeds every other, plus its own. Intervals are kept ap
 independent: more runs are covered than there are. Not covered: bfloat16, TF32 and int8, which round more coarsely, and
 dropout; nor is faulty arithmetic.
 
-Unknown comes back if: the network has no levels; a drive's interval touches the boundaries of too many entries at once;
-there are more states than allowed; an answer is right, but not by enough; a number may overflow. The bounds of float32
-are wide. Where they are too wide, `precision="float64"` with a tolerance still proves every run whose drives and logits
-are within that tolerance of exact; `float32_seen` then says what one float32 run of every layer at every input came to,
-which is evidence for float32, but no proof.
+Unknown comes back if: the network has no levels, or parts that this knows no bounds of; a drive's interval touches the
+boundaries of too many entries at once, or more than one of a single entry; there are more states, or larger tables,
+than allowed; an answer is right, but not by enough; a number may overflow. The bounds of float32 are wide. Where they
+are too wide, `precision="float64"` with a tolerance still proves every run whose drives and logits are within that
+tolerance of exact; `float32_seen` then says what one float32 run of every layer at every input came to, which is
+evidence for float32, but no proof.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from latchwork.models import MinMaxRNC_LM
 
 __all__ = ["Counterexample", "Proof", "Unknown", "certify"]
 
+MOST_LEVELS = 256  # a level is kept in a byte
+
 
 def certify(
     model: MinMaxRNC_LM,
@@ -49,13 +52,15 @@ def certify(
     precision: Literal["float32", "float64"] = "float32",
     tolerance: float = 0.0,
     max_states: int = 5_000_000,
+    max_bytes: int = 1 << 30,
     watch: Callable[[int, int], None] | None = None,
 ) -> Proof | Counterexample | Unknown:
     """Walk network and machine through all words together.
 
     no_answer: the machine's output where none is asked for. precision: of the runs that a proof shall hold for.
-    tolerance: how much further than by rounding in that precision a drive or logit may be off. watch: called with the
-    states found and those to follow.
+    tolerance: how much further than by rounding in that precision a drive or logit may be off. max_states: stop beyond
+    so many. max_bytes: stop where the tables of a layer's inputs and drives take more. watch: called with the states
+    found and those to follow.
     """
     if precision not in bounds.UNITS:
         raise ValueError(f"precision must be one of {', '.join(bounds.UNITS)}; got {precision!r}")
@@ -63,11 +68,13 @@ def certify(
         raise ValueError(f"tolerance must be at least 0; got {tolerance}")
     if max_states < 1:
         raise ValueError(f"max_states must be at least 1; got {max_states}")
+    if max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1; got {max_bytes}")
     start = time.monotonic()
     reason = _unfit(model, machine, no_answer)
     if reason is not None:
         return Unknown(reason, 0, 0.0)
-    walk = ProductWalk(model, machine, no_answer, precision, tolerance)
+    walk = ProductWalk(model, machine, no_answer, precision=precision, tolerance=tolerance, max_bytes=max_bytes)
     with torch.no_grad():
         return walk.run(max_states, watch, start)
 
@@ -76,8 +83,15 @@ def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str 
     config = model.backbone.config
     if config.levels is None:
         return "the network has no levels: its states are not on a finite grid"
-    if model.embedding.weight.dtype != torch.float32:
-        return f"the network's weights are {model.embedding.weight.dtype}: they must be float32"
+    if config.levels > MOST_LEVELS:
+        return f"the network has {config.levels} levels: there may be at most {MOST_LEVELS}"
+    if config.groups or config.reset_form != "free":
+        return "the network has units that move whole levels, or of several degrees: only plain ones are followed"
+    if config.ffn_act_fn != "relu":
+        return f"the network's activation is {config.ffn_act_fn}: there are bounds for relu alone"
+    for name, tensor in model.state_dict().items():
+        if tensor.dtype != torch.float32:
+            return f"the network's weights must be float32: {name} is {tensor.dtype}"
     if machine.n_symbols > model.vocab_size:
         return f"the machine has {machine.n_symbols} symbols, the network {model.vocab_size} tokens"
     outputs = machine.outputs[machine.outputs != no_answer] if no_answer is not None else machine.outputs

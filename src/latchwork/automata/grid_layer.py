@@ -15,33 +15,51 @@ from latchwork.modules.neuron import round_to_levels
 Array = numpy.ndarray
 ROWS = 4096  # rows evaluated at once
 MOST_SIDES = 64  # ways to round one drive that are followed
+ENTRY = 256  # bytes of an entry of a dictionary, about
 
 
 class GridLayer:
     """A layer in float64, and what it does at every pair of inputs that has come up, each computed once.
 
     single: the layer in float32, to compare. unit: of the runs that are meant (automata/bounds.py). tolerance: how much
-    further than that a drive may be off.
+    further than that a drive may be off. max_bytes: of its tables; beyond it TooLarge is raised.
     """
 
-    def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, unit: float, tolerance: float) -> None:
+    def __init__(
+        self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, unit: float, tolerance: float, max_bytes: int
+    ) -> None:
         self.layer, self.single, self.levels, self.unit, self.tolerance = layer, single, levels, unit, tolerance
+        self.max_bytes = max_bytes
         neuron = layer.neuron
         self.d_state, self.degree, self.gated = neuron.d_state, neuron.degree, neuron.output_gate
         self.r_width = neuron.d_state * neuron.degree
         self.grid = numpy.array([(2 * i - (levels - 1)) / (levels - 1) for i in range(levels)])
-        self.u = Rows(neuron.d_model)  # inputs by number; 0 stands for none, before the first step
-        self.u.add(numpy.zeros((1, neuron.d_model)))
-        self.radius = Rows(1)
-        self.radius.add(numpy.zeros((1, 1)))
+        self.u, self.radius = Rows(neuron.d_model), Rows(1)  # inputs by number
         self.small = Rows(neuron.d_model, numpy.float32)  # the same inputs as float32 computes them
-        self.small.add(numpy.zeros((1, neuron.d_model), numpy.float32))
         self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
         self.r, self.s = Rows(self.r_width, numpy.uint8), Rows(neuron.d_state, numpy.uint8)
         gates = neuron.d_state if self.gated else 0
         self.gate, self.gate_radius, self.now = Rows(gates), Rows(gates), Rows(1, numpy.int64)
         self.both_sides = 0
         self.bound = self.seen_error = 0.0
+        nothing = torch.zeros(1, neuron.d_model)
+        self.add_inputs(bounds.Bounded.exact(nothing, unit), nothing)  # number 0: none, before the first step
+
+    def add_inputs(self, u: bounds.Bounded, small: Tensor) -> None:
+        """Some more inputs, which get the next numbers. small: as float32 computes them."""
+        self.u.add(u.value.numpy())
+        self.radius.add(u.radius.numpy())
+        self.small.add(small.numpy())
+
+    def check_size(self) -> None:
+        """Raise TooLarge if the tables are."""
+        tables = (self.u, self.radius, self.small, self.r, self.s, self.gate, self.gate_radius, self.now)
+        size = sum(each.nbytes for each in tables) + ENTRY * (len(self.u) + len(self.first))
+        if size > self.max_bytes:
+            raise TooLarge(
+                f"a layer's tables, of {len(self.u) - 1:,} inputs and {len(self.first):,} pairs of them so far, take "
+                f"{size:,} bytes: allow more by max_bytes, which is {self.max_bytes:,}, or train with fewer levels"
+            )
 
     def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
         """For pairs of inputs, by number: the first row of r, s, gate and now, and how many rows there are."""
@@ -63,12 +81,13 @@ class GridLayer:
         self.bound = max(self.bound, float(radius.max()))
         self._compare(z, now, before)
         r_width, both = self.r_width, self.r_width + self.d_state
-        off = radius[:, :both] + 4 * self.unit + self.tolerance  # two roundings more where a drive is put on the grid
-        lower, upper = (self._level(z[:, :both] + side * off) for side in (-1, 1))
+        lower, upper = possible_levels(z[:, :both], radius[:, :both] + self.tolerance, self.levels, self.unit)
         unsure = lower != upper
+        if (upper - lower).max() > 1:
+            raise TooUnsure("a drive may be off by more than a step of the grid: train with fewer levels")
         entries = unsure.sum(1)
         if 2 ** int(entries.max()) > MOST_SIDES:
-            raise TooUnsure(int(entries.max()))
+            raise TooUnsure(f"rounding may take {entries.max()} entries of one drive across a boundary at once")
         self.both_sides += int(entries.sum())
         counts = 2**entries
         ends = len(self.r) + numpy.cumsum(counts)
@@ -82,15 +101,10 @@ class GridLayer:
         self.gate.add(z[:, both:].numpy()[again])
         self.gate_radius.add(radius[:, both:].numpy()[again])
         self.now.add(now[again, None])
+        self.check_size()
 
     def _bounded(self, numbers: Array) -> bounds.Bounded:
         return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]), self.unit)
-
-    def _level(self, z: Tensor) -> Array:
-        """The level of each entry, as the network rounds it: 0 the lowest."""
-        values = round_to_levels(z, self.levels)
-        levels: Array = ((values + 1) * ((self.levels - 1) / 2)).round().to(torch.uint8).numpy()
-        return levels
 
     def _compare(self, z: Tensor, now: Array, before: Array) -> None:
         """How far the layer's own parts, in float32 and in one batch, are off: an observation, not a bound."""
@@ -131,8 +145,27 @@ class GridLayer:
 
     def start(self) -> Array:
         """The levels of the state before the first step."""
-        levels: Array = self._level(self.layer.neuron.x0.detach()[None].double())[0]
+        levels, single = (level(each.neuron.x0.detach(), self.levels) for each in (self.layer, self.single))
+        if (levels != single).any():
+            raise TooUnsure("x0 is so near to a boundary of the grid that float32 and float64 round it to other levels")
         return levels
+
+
+def level(z: Tensor, levels: int) -> Array:
+    """The number of each entry's level, as the network rounds it: 0 the lowest."""
+    values = round_to_levels(z, levels)
+    numbers: Array = ((values + 1) * ((levels - 1) / 2)).round().to(torch.uint8).numpy()
+    return numbers
+
+
+def possible_levels(z: Tensor, radius: Tensor, levels: int, unit: float) -> tuple[Array, Array]:
+    """The lowest and the highest level of any run whose entries are within radius of z.
+
+    Where a drive is put on the grid it is rounded twice more: 1 + z, at most 2, and its product with the levels. That
+    is 3 unit as seen from z; the fourth is for z + radius here.
+    """
+    off = radius + 4 * unit
+    return level(z - off, levels), level(z + off, levels)
 
 
 class Rows:
@@ -144,6 +177,11 @@ class Rows:
     def __len__(self) -> int:
         """How many there are."""
         return self._length
+
+    @property
+    def nbytes(self) -> int:
+        """Of memory, with room for more."""
+        return self._array.nbytes
 
     def add(self, rows: Array) -> None:
         """Some more, after the last."""
@@ -162,8 +200,8 @@ class Rows:
 
 
 class TooUnsure(Exception):
-    """A drive is near too many boundaries at once to follow all sides. entries: how many."""
+    """Rounding may lead to more levels than are followed."""
 
-    def __init__(self, entries: int) -> None:
-        super().__init__(entries)
-        self.entries = entries
+
+class TooLarge(Exception):
+    """The tables would take more memory than is allowed."""

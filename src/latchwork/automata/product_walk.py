@@ -14,7 +14,7 @@ from torch import Tensor
 
 from latchwork.automata import bounds
 from latchwork.automata.findings import Counterexample, Proof, Unknown
-from latchwork.automata.grid_layer import ROWS, GridLayer, TooUnsure
+from latchwork.automata.grid_layer import ROWS, GridLayer, TooLarge, TooUnsure
 from latchwork.automata.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
@@ -27,7 +27,14 @@ class ProductWalk:
     """A network and a machine, walked through together; `run` once."""
 
     def __init__(
-        self, model: MinMaxRNC_LM, machine: Machine, no_answer: int | None, precision: str, tolerance: float
+        self,
+        model: MinMaxRNC_LM,
+        machine: Machine,
+        no_answer: int | None,
+        *,
+        precision: str,
+        tolerance: float,
+        max_bytes: int,
     ) -> None:
         self.machine, self.precision, self.tolerance = machine, precision, tolerance
         unit = bounds.UNITS[precision]
@@ -38,47 +45,47 @@ class ProductWalk:
         self.levels = levels
         pairs = zip(self.double.backbone.layers, self.single.backbone.layers, strict=True)
         self.layers = [
-            GridLayer(layer, single, levels, unit, tolerance)  # type: ignore[arg-type]
+            GridLayer(layer, single, levels, unit, tolerance, max_bytes)  # type: ignore[arg-type]
             for layer, single in pairs
         ]
-        embedding = self.double.embedding.weight.detach().numpy()
-        self.layers[0].u.add(embedding)
-        self.layers[0].radius.add(numpy.zeros((len(embedding), 1)))
-        self.layers[0].small.add(embedding.astype(numpy.float32))
+        embedding = self.single.embedding.weight.detach()
+        self.layers[0].add_inputs(bounds.Bounded.exact(embedding, unit), embedding)
         self.numbers: list[dict[Any, int]] = [{} for _ in self.layers]  # (input, x) -> the next layer's input
         self.answers: dict[Any, int] = {}  # (input, x) of the last layer -> the answer
         self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
         self.live = leads_to(machine.transitions, self.asked)
         self.margin, self.logits_bound, self.logits_seen = float("inf"), 0.0, 0.0
+        self.seen = set[Any]()
 
     def run(
         self, max_states: int, watch: Callable[[int, int], None] | None, start: float
     ) -> Proof | Counterexample | Unknown:
-        """Until nothing new comes, or an answer is wrong. start: when the clock began."""
-        self.seen, self.waiting = set[Any](), _Front.start(self)
+        """Until nothing new comes, an answer is wrong, or it cannot go on. start: when the clock began."""
+        try:
+            return self._run(max_states, watch, start)
+        except (TooUnsure, TooLarge, OverflowError) as error:
+            return self._unknown(str(error), start)
+
+    def _unknown(self, reason: str, start: float, word: tuple[int, ...] | None = None) -> Unknown:
+        return Unknown(reason, len(self.seen), time.monotonic() - start, word)
+
+    def _run(
+        self, max_states: int, watch: Callable[[int, int], None] | None, start: float
+    ) -> Proof | Counterexample | Unknown:
+        waiting, depth = _Front.start(self), 0
         parents: list[tuple[Array, Array]] = []  # of each depth: the place before, and the symbol
-        depth = 0
-
-        def unknown(reason: str, word: tuple[int, ...] | None = None) -> Unknown:
-            return Unknown(reason, len(self.seen), time.monotonic() - start, word)
-
-        while len(self.waiting):
+        while len(waiting):
             if watch is not None:
-                watch(len(self.seen), len(self.waiting))
+                watch(len(self.seen), len(waiting))
             if len(self.seen) > max_states:
-                return unknown(f"more than {max_states:,} states: allow more by max_states, or train with fewer levels")
-            try:
-                front, origin, symbols, wrong = self.waiting.follow(self)
-            except TooUnsure as unsure:
-                return unknown(f"rounding may take {unsure.entries} entries of one drive across a boundary at once")
-            except OverflowError as error:
-                return unknown(str(error))
+                reason = f"more than {max_states:,} states: allow more by max_states, or train with fewer levels"
+                return self._unknown(reason, start)
+            front, origin, symbols, wrong = waiting.follow(self)
             if wrong is not None:
-                place, symbol = wrong
-                word = _word(parents, place, symbol)
-                return self._replay(word, start) or unknown("an answer is right, but not by enough", word)
+                word = _word(parents, *wrong)
+                return self._replay(word, start) or self._unknown("an answer is right, but not by enough", start, word)
             parents.append((origin, symbols))
-            self.waiting, depth = front, depth + 1
+            waiting, depth = front, depth + 1
         return Proof(
             states=len(self.seen),
             inputs=tuple(len(layer.u) - 1 for layer in self.layers),
@@ -232,12 +239,10 @@ class _Front:
         missing = [k for k, key in enumerate(keys) if key not in numbers]
         for start in range(0, len(missing), ROWS):
             part = first[missing[start : start + ROWS]]
-            y = layer.outputs(rows[part], x[part])
             for offset, k in enumerate(missing[start : start + ROWS]):
                 numbers[keys[k]] = len(following.u) + offset
-            following.u.add(y.value.numpy())
-            following.radius.add(y.radius.numpy())
-            following.small.add(layer.small_outputs(rows[part], x[part]).numpy())
+            following.add_inputs(layer.outputs(rows[part], x[part]), layer.small_outputs(rows[part], x[part]))
+            following.check_size()
         found: Array = numpy.array([numbers[key] for key in keys])[places]
         return found
 
