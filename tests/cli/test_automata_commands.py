@@ -33,6 +33,19 @@ def test_one_hot_and_a_given_alphabet():
     assert "degree 3" in result.stdout
 
 
+def test_groups_in_series_take_a_smaller_degree_and_nothing_else_is_printed():
+    direct, series = (run("compile", "(aaaaaa)*", "--groups", groups) for groups in ("direct", "series"))
+    assert "degree 6" in direct.stdout
+    assert "degree 3" in series.stdout
+    assert direct.stderr == series.stderr == ""  # the status line is for terminals
+
+
+def test_tables_larger_than_allowed_are_unknown():
+    result = run("certify", "latching-4", "latching(4)", "--max-bytes", 10_000)
+    assert result.exit_code == 2
+    assert "allow more by max_bytes, which is 10,000" in result.stderr
+
+
 def test_certify_exits_with_what_it_found(tmp_path):
     proved = run("certify", "fflm", "fflm(0.8)")
     assert proved.exit_code == 0, proved.output
@@ -58,6 +71,8 @@ def test_a_network_with_too_many_states_exits_with_one(tmp_path):
     [
         (["compile", "a(b"], "pattern must be a regular expression"),
         (["compile", "ab", "--method", "magic"], "must be cascade or one_hot"),
+        (["compile", "ab", "--groups", "magic"], "must be direct or series"),
+        (["compile", "ab", "--groups", "series", "--method", "one_hot"], "must be 'direct' with method 'one_hot'"),
         (["extract", "nowhere"], "nowhere"),
         (["certify", "nowhere", "latching(4)"], "nowhere"),
         (["certify", "fflm", "latchin(4)"], "did you mean latching"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,19 +21,28 @@ def compile(
     expression: Annotated[str, typer.Argument(help="a regular expression: letters, (), |, *, +, ?")],
     alphabet: Alphabet = "",
     method: Annotated[str, typer.Option(help="cascade or one_hot")] = "cascade",
+    groups: Annotated[str, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
     out: Annotated[Path | None, typer.Option(help="a folder to save the network in")] = None,
 ) -> None:
     """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
     from latchwork.automata.compile import compile as compile_machine
 
+    if method not in ("cascade", "one_hot"):
+        raise typer.BadParameter(f"must be cascade or one_hot; got {method!r}", param_hint="--method")
+    if groups not in ("direct", "series"):
+        raise typer.BadParameter(f"must be direct or series; got {groups!r}", param_hint="--groups")
     machine = _expression(expression, alphabet)
     try:
-        chosen: Literal["cascade", "one_hot"] = "one_hot" if method == "one_hot" else "cascade"
-        if method not in ("cascade", "one_hot"):
-            raise ValueError(f"must be cascade or one_hot; got {method!r}")
-        model = compile_machine(machine, chosen)
-    except (ValueError, RuntimeError) as error:
-        raise typer.BadParameter(str(error), param_hint="--method") from None
+        with Console(stderr=True).status(f"compiling a machine of {machine.n_states:,} states"):
+            model = compile_machine(
+                machine,
+                "one_hot" if method == "one_hot" else "cascade",
+                "series" if groups == "series" else "direct",
+            )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--groups") from None
+    except RuntimeError as error:
+        raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
     shape = model.config.backbone
     typer.echo(
         f"{machine.n_states} states; a network of degree {shape.degree}, {shape.n_layers} layers, {shape.d_state} "
@@ -82,6 +91,7 @@ def certify(
     precision: Annotated[str, typer.Option(help="of the runs to prove it for: float32 or float64")] = "float32",
     tolerance: Annotated[float, typer.Option(min=0, help="how much further off a drive or logit may be")] = 0.0,
     max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="stop where a layer's tables take more")] = 1 << 30,
 ) -> None:
     """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
 
@@ -107,6 +117,7 @@ def certify(
             precision="float64" if precision == "float64" else "float32",
             tolerance=tolerance,
             max_states=max_states,
+            max_bytes=max_bytes,
             watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
         )
     if isinstance(result, Proof):
