@@ -19,10 +19,10 @@ dropout; nor is faulty arithmetic.
 
 Unknown comes back if: the network has no levels, or parts that this knows no bounds of; a drive's interval touches the
 boundaries of too many entries at once, or more than one of a single entry; there are more states, or larger tables,
-than allowed; an answer is right, but not by enough; a number may overflow. The bounds of float32 are wide. Where they
-are too wide, `precision="float64"` with a tolerance still proves every run whose drives and logits are within that
-tolerance of exact; `float32_seen` then says what one float32 run of every layer at every input came to, which is
-evidence for float32, but no proof.
+than allowed; an answer is right, but rounding may lead to another; a number may overflow. The bounds of float32 are
+wide. Where they are too wide, `precision="float64"` with a tolerance still proves every run whose drives and logits are
+within that tolerance of exact; `float32_seen` then says what one float32 run of every layer at every input came to,
+which is evidence for float32, but no proof.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 import torch
 from torch import Tensor
 
 from latchwork.automata import bounds
+from latchwork.automata.rows import Rows
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import round_to_levels
 
@@ -166,37 +165,6 @@ def possible_levels(z: Tensor, radius: Tensor, levels: int, unit: float) -> tupl
     """
     off = radius + 4 * unit
     return level(z - off, levels), level(z + off, levels)
-
-
-class Rows:
-    """Rows of an array that grows."""
-
-    def __init__(self, width: int, kind: Any = numpy.float64) -> None:
-        self._array, self._length = numpy.empty((64, width), kind), 0
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return self._length
-
-    @property
-    def nbytes(self) -> int:
-        """Of memory, with room for more."""
-        return self._array.nbytes
-
-    def add(self, rows: Array) -> None:
-        """Some more, after the last."""
-        wanted = self._length + len(rows)
-        if wanted > len(self._array):
-            grown = numpy.empty((max(wanted, 2 * len(self._array)), self._array.shape[1]), self._array.dtype)
-            grown[: self._length] = self._array[: self._length]
-            self._array = grown
-        self._array[self._length : wanted] = rows
-        self._length = wanted
-
-    def __getitem__(self, numbers: Array) -> Array:
-        """Those at these places."""
-        rows: Array = self._array[numbers]
-        return rows
 
 
 class TooUnsure(Exception):

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy
 import torch
-from torch import Tensor
 
 from latchwork.automata import bounds
+from latchwork.automata.answers import Answers
 from latchwork.automata.findings import Counterexample, Proof, Unknown
 from latchwork.automata.grid_layer import ROWS, GridLayer, TooLarge, TooUnsure
+from latchwork.automata.keys import distinct
 from latchwork.automata.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray
 PAIRS = 1 << 18  # of a state and a symbol, followed at once
-NOT_SURE = -2
 
 
 class ProductWalk:
@@ -51,10 +51,9 @@ class ProductWalk:
         embedding = self.single.embedding.weight.detach()
         self.layers[0].add_inputs(bounds.Bounded.exact(embedding, unit), embedding)
         self.numbers: list[dict[Any, int]] = [{} for _ in self.layers]  # (input, x) -> the next layer's input
-        self.answers: dict[Any, int] = {}  # (input, x) of the last layer -> the answer
+        self.answers = Answers(self.double, self.single, self.layers[-1], tolerance)
         self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
         self.live = leads_to(machine.transitions, self.asked)
-        self.margin, self.logits_bound, self.logits_seen = float("inf"), 0.0, 0.0
         self.seen = set[Any]()
 
     def run(
@@ -83,7 +82,8 @@ class ProductWalk:
             front, origin, symbols, wrong = waiting.follow(self)
             if wrong is not None:
                 word = _word(parents, *wrong)
-                return self._replay(word, start) or self._unknown("an answer is right, but not by enough", start, word)
+                reason = "an answer is right, but rounding may lead to another"
+                return self._replay(word, start) or self._unknown(reason, start, word)
             parents.append((origin, symbols))
             waiting, depth = front, depth + 1
         return Proof(
@@ -91,52 +91,14 @@ class ProductWalk:
             inputs=tuple(len(layer.u) - 1 for layer in self.layers),
             drives=tuple(len(layer.first) for layer in self.layers),
             both_sides=sum(layer.both_sides for layer in self.layers),
-            margin=self.margin,
+            margin=self.answers.margin,
             precision=self.precision,
             tolerance=self.tolerance,
-            bound=max(self.logits_bound, *(layer.bound for layer in self.layers)),
-            float32_seen=max(self.logits_seen, *(layer.seen_error for layer in self.layers)),
+            bound=max(self.answers.bound, *(layer.bound for layer in self.layers)),
+            float32_seen=max(self.answers.seen_error, *(layer.seen_error for layer in self.layers)),
             longest=depth,
             seconds=time.monotonic() - start,
         )
-
-    def logits(self, rows: Array, x: Array) -> tuple[Tensor, Tensor]:
-        """The logits where the last layer is at these rows of its drives and states, and how far off they may be."""
-        pieces, radii = [], []
-        for first in range(0, len(rows), ROWS):
-            part = rows[first : first + ROWS], x[first : first + ROWS]
-            y, backbone = self.layers[-1].outputs(*part), self.double.backbone
-            if backbone.config.use_postlayers_ffn:
-                inside = bounds.normalise(backbone.norm_postlayers_ffn, y)
-                y = bounds.add(y, bounds.feed_forward(backbone.postlayers_ffn, inside))
-            y = bounds.normalise(backbone.norm_postlayers, y)
-            logits, radius = bounds.product_by_entry(y, self.double.head.weight)
-            small = self._small_logits(*part)
-            self.logits_bound = max(self.logits_bound, float(radius.max()))
-            self.logits_seen = max(self.logits_seen, float((small.double() - logits).abs().max()))
-            pieces.append(logits)
-            radii.append(radius)
-        return torch.cat(pieces), torch.cat(radii)
-
-    def sure_answers(self, rows: Array, x: Array) -> Array:
-        """The answer that every run gives there; NOT_SURE where they may differ."""
-        logits, radius = self.logits(rows, x)
-        answer = logits.argmax(-1, keepdim=True)
-        others = logits.scatter(1, answer, -torch.inf)
-        off = radius + self.tolerance
-        sure = ((logits - off).gather(1, answer) > others + off).all(1)
-        if bool(sure.any()):
-            self.margin = min(self.margin, float((logits.gather(1, answer) - others)[sure].min()))
-        answers: Array = torch.where(sure, answer[:, 0], NOT_SURE).numpy()
-        return answers
-
-    def _small_logits(self, rows: Array, x: Array) -> Tensor:
-        """The same as float32 computes it, in one batch."""
-        y, backbone = self.layers[-1].small_outputs(rows, x), self.single.backbone
-        if backbone.config.use_postlayers_ffn:
-            y = y + backbone.postlayers_ffn(backbone.norm_postlayers_ffn(y))
-        logits: Tensor = self.single.head(backbone.norm_postlayers(y))
-        return logits
 
     def _replay(self, word: tuple[int, ...], start: float) -> Counterexample | None:
         """What the network itself says to the word, one step after the other; None if it is right after all."""
@@ -226,7 +188,7 @@ class _Front:
         if wrong is not None:
             return self, here, symbols, (int(here[wrong]), int(symbols[wrong]))
         q = walk.machine.transitions[q, symbols]
-        keys, first, _ = _distinct(walk.levels, states[-1], q << 31 | inputs[-1], walk.machine.n_states << 31)
+        keys, first, _ = distinct(walk.levels, states[-1], q << 31 | inputs[-1], walk.machine.n_states << 31)
         new = sorted(place for key, place in zip(keys, first.tolist(), strict=True) if key not in walk.seen)
         walk.seen.update(keys)
         front = _Front(q[new], [each[new] for each in inputs], [each[new] for each in states])
@@ -235,7 +197,7 @@ class _Front:
     def _number(self, walk: ProductWalk, depth: int, rows: Array, x: Array) -> Array:
         """The number of the next layer's input: of rows of drives (or, without a gate, inputs) and states."""
         layer, following, numbers = walk.layers[depth], walk.layers[depth + 1], walk.numbers[depth]
-        keys, first, places = _distinct(walk.levels, x, layer.source(rows))
+        keys, first, places = distinct(walk.levels, x, layer.source(rows))
         missing = [k for k, key in enumerate(keys) if key not in numbers]
         for start in range(0, len(missing), ROWS):
             part = first[missing[start : start + ROWS]]
@@ -251,31 +213,9 @@ class _Front:
         asked = numpy.flatnonzero(walk.asked[q, symbols])
         if not len(asked):
             return None
-        rows, x = rows[asked], x[asked]
-        keys, first, places = _distinct(walk.levels, x, walk.layers[-1].source(rows))
-        missing = [k for k, key in enumerate(keys) if key not in walk.answers]
-        if missing:
-            part = first[missing]
-            sure = walk.sure_answers(rows[part], x[part]).tolist()
-            walk.answers.update(zip((keys[k] for k in missing), sure, strict=True))
-        said = numpy.array([walk.answers[key] for key in keys])[places]
+        said = walk.answers.at(rows[asked], x[asked])
         wrong = numpy.flatnonzero(said != walk.machine.outputs[q[asked], symbols[asked]])
         return int(asked[wrong[0]]) if len(wrong) else None
-
-
-def _distinct(levels: int, x: Array, numbers: Array, most: int = 1 << 31) -> tuple[list[Any], Array, Array]:
-    """Keys of the distinct rows of states and numbers below most, where each stands first, and which each row has.
-
-    A key is one integer where that is wide enough, else bytes: the same kind for all rows of one walk.
-    """
-    if levels ** x.shape[1] * most < 1 << 63:
-        flat = numbers * levels ** x.shape[1] + x.astype(numpy.int64) @ levels ** numpy.arange(x.shape[1])
-    else:
-        number = numpy.ascontiguousarray(numbers, numpy.int64).view(numpy.uint8).reshape(-1, 8)
-        joined = numpy.ascontiguousarray(numpy.concatenate([x, number], 1))
-        flat = joined.view(f"V{joined.shape[1]}").ravel()
-    keys, first, places = numpy.unique(flat, return_index=True, return_inverse=True)
-    return keys.tolist(), first, places
 
 
 def leads_to(transitions: Array, asked: Array) -> Array:
