@@ -102,6 +102,24 @@ def test_a_bound_of_sums_a_thousand_times_smaller_is_caught(terms):
     assert max(errors_of_sums(terms)) > 1 / 1000
 
 
+@pytest.mark.parametrize(("factor", "weight"), [(1e-25, 1e-25), (1e5, 1e-39), (1e-39, 1e5)])
+@pytest.mark.parametrize("flush", [False, True])
+def test_products_that_underflow(factor, weight, flush):
+    x, w = torch.full((1, 4), factor), torch.full((2, 4), weight)
+    found = Run(flush=flush).product(numbers(x), w)
+    assert within(*bounds.product_by_entry(Bounded.exact(x, UNIT), w), found)
+    assert rows_within(bounds.product(Bounded.exact(x, UNIT), w), found)
+
+
+def test_what_is_added_to_a_product_may_come_first_and_swallow_its_terms():
+    x, weight, u = torch.full((1, 257), 0.99 * 2.0**-25), torch.ones(1, 257), torch.ones(1, 1)
+    found = Run("falling", together=True).product(numbers(x), weight, plus=numbers(u))
+    assert found == 1
+    product = bounds.product(Bounded.exact(x, UNIT), weight)
+    assert rows_within(bounds.add(Bounded.exact(u, UNIT), product, 258), found)
+    assert not rows_within(bounds.add(Bounded.exact(u, UNIT), product), found)
+
+
 @given(seeds, runs, st.sampled_from([0, 12, 55]), st.sampled_from([0, 1e-6, 0.1]))
 def test_sums_and_products_of_two(seed, run, spread, share):
     random = numpy.random.default_rng(seed)
