@@ -49,7 +49,7 @@ def make_corpus(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-TIMES = ("seconds", "tokens_per_second", "utilisation", "peak", "date")
+TIMES = ("seconds", "processor_seconds", "tokens_per_second", "utilisation", "peak", "date")
 
 
 def without_time(values: Any) -> Any:

@@ -38,6 +38,7 @@ class Place:
     step: int = 0  # steps done
     tokens: int = 0  # seen in them
     seconds: float = 0.0  # that they took, without validation
+    processor_seconds: float = 0.0  # of this process, all threads together: what a busy machine changes less
     lines: int = 0  # of metrics
 
 
@@ -109,12 +110,13 @@ class Training:
         config, place = self.config, self.place
         mark = (place.tokens, place.seconds)
         while place.step < config.steps:
-            start = time.monotonic()
+            start, processor_start = time.monotonic(), time.process_time()
             rate = set_step(self.optimizer, config, place.step)
             loss, norm = self._step()
             place.step += 1
             place.tokens += rows_of(config, place.step - 1) * config.batch.context
             place.seconds += time.monotonic() - start
+            place.processor_seconds += time.process_time() - processor_start
             speed = (place.tokens - mark[0]) / max(1e-9, place.seconds - mark[1])
             progress = Progress(place.step, config.steps, loss, rate, norm, speed, self._utilisation(speed))
             if place.step % config.log_every == 0:
