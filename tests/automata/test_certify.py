@@ -8,6 +8,7 @@ import torch
 from latchwork.automata import Machine
 from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.compile import compile
+from latchwork.automata.extract import extract
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.int8 import quantize_int8
 
@@ -114,6 +115,49 @@ def test_on_random_networks_it_agrees_with_trying_all_words(n_layers, gate):
     assert Counterexample in seen
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"degree": 3, "d_state": 6, "reset_form": "selection", "levels": None},
+        {"degree": 2, "d_state": 4, "reset_form": "selection", "levels": None, "n_layers": 2},
+        {"d_state": 2, "groups": ((1, 3), (1, 2)), "reset_form": "selection"},
+        {"d_state": 2, "groups": ((1, 2),)},
+    ],
+    ids=["selection", "two layers", "selection beside scalars", "two degrees"],
+)
+def test_units_of_other_forms_agree_with_trying_all_words(changes):
+    seen = set()
+    for seed in range(6):
+        model = random_network(seed, **changes)
+        with torch.no_grad():
+            constant = int(model(torch.tensor([[0]]))[0].argmax())
+        machine = Machine.from_table([[0, 0]], [[constant, constant]])
+        found = certify(model, machine, max_states=20_000)
+        seen.add(type(found))
+        if isinstance(found, Counterexample):
+            assert len(found.word) == brute_force(model, machine, min(len(found.word), 12))
+        elif isinstance(found, Proof):
+            assert brute_force(model, machine, 8) is None
+    assert seen & {Counterexample, Proof}
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("degree", [2, 3])
+def test_the_walk_through_a_network_that_selects_is_the_network_itself(degree, gate):
+    """Extracted state by state, the network is a machine: certify proves that it is that one, and no other."""
+    proved = 0
+    for seed in range(8):
+        model = random_network(
+            seed, degree=degree, d_state=2 * degree, reset_form="selection", levels=None, output_gate=gate
+        )
+        machine = extract(model, max_states=5000)
+        found = certify(model, machine)
+        assert not isinstance(found, Counterexample)
+        proved += isinstance(found, Proof)
+        assert not isinstance(certify(model, change_one_output(machine, machine.n_states - 1, 1)), Proof)
+    assert proved >= 4
+
+
 def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
     machine = Machine.from_regex("(ab)*", "ab")
     assert "no levels" in certify(compile(machine), machine).reason
@@ -154,9 +198,9 @@ def test_on_grids_that_float32_rounds_it_agrees_with_trying_all_words(levels):
     ("changes", "reason"),
     [
         ({"levels": 300}, "300 levels: there may be at most 256"),
-        ({"degree": 3, "reset_form": "selection"}, "units that move whole levels"),
-        ({"degree": 3, "reset_form": "permutation"}, "units that move whole levels"),
-        ({"groups": ((1, 2),)}, "of several degrees"),
+        ({"levels": None}, "no levels"),
+        ({"levels": None, "groups": ((1, 2),), "reset_form": "selection"}, "no levels"),
+        ({"degree": 3, "reset_form": "permutation"}, "units that choose among permutations"),
         ({"ffn_act_fn": "gelu"}, "activation is gelu: there are bounds for relu alone"),
     ],
 )

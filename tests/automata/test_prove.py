@@ -19,6 +19,13 @@ def test_a_small_network_is_trained_until_it_is_proved_right():
     assert attempt.rounds[-1]["result"] == "Proof"
 
 
+def test_a_group_is_learnt_by_units_that_select_and_proved():
+    shape = {"n_layers": 1, "d_model": 24, "d_state": 24, "degree": 3, "reset_form": "selection", "ffn_dropout": 0.0}
+    config = MinMaxRNCLMConfig.small(**shape, conv_type="gated", conv_init_val=-6.0, output_gate=False)
+    protocol = ProofProtocol(rounds=8, steps=400, tokens=1024, length=32, learning_rate=0.01, later_rate=0.005)
+    assert isinstance(train_until_proved(make_task("word_problem(S3)"), config, protocol=protocol).result, Proof)
+
+
 def test_what_is_not_reached_is_reported_with_its_words():
     attempt = train_until_proved(make_task("sequences(2)"), TINY, protocol=ProofProtocol(steps=3, rounds=2))
     assert [each["result"] for each in attempt.rounds] == ["Counterexample"] * 2

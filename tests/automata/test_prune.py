@@ -42,7 +42,7 @@ def test_an_untrained_network_keeps_the_answers_that_were_right(gate):
 
 def test_bad_input_names_its_argument():
     model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, degree=2))
-    with pytest.raises(ValueError, match="model must have degree one; got 2"):
+    with pytest.raises(ValueError, match="model must have degree one and no groups; got 2"):
         prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="tokens and targets must share one shape"):
         prune_states(zoo.load("fflm"), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long))

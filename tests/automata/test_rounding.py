@@ -13,7 +13,7 @@ from torch import nn
 
 from latchwork.automata import bounds
 from latchwork.automata.bounds import Bounded
-from latchwork.automata.grid_layer import possible_levels
+from latchwork.automata.moves import possible_levels
 from latchwork.models import MinMaxRNC, MinMaxRNCConfig
 from latchwork.modules.conv import GatedConv
 from latchwork.modules.neuron import round_to_levels

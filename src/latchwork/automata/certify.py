@@ -1,6 +1,7 @@
 """Is a trained network right on every word, of any length? A proof, a word on which it is wrong, or neither.
 
-With `levels` the states of a network live on a finite grid, and minimum and maximum move them exactly. A layer's
+With `levels` the states of a network live on a finite grid, and minimum and maximum move them exactly; units that
+select whole levels (`reset_form="selection"`) have finitely many states by themselves (automata/moves.py). A layer's
 input at a step is then one of finitely many rows, and so are the pairs (input before, input now) that its recurrence is
 driven by. So the network and the machine it shall equal are walked through together, breadth first, all words at once:
 from each pair of states by each symbol, the layers one after the other. That is a product of machine and layers, exact
@@ -36,12 +37,12 @@ import torch
 from latchwork.automata import bounds
 from latchwork.automata.findings import Counterexample, Proof, Unknown
 from latchwork.automata.machine import Machine
+from latchwork.automata.moves import why_not
 from latchwork.automata.product_walk import ProductWalk
 from latchwork.models import MinMaxRNC_LM
+from latchwork.modules.layer import MinMaxLayer
 
 __all__ = ["Counterexample", "Proof", "Unknown", "certify"]
-
-MOST_LEVELS = 256  # a level is kept in a byte
 
 
 def certify(
@@ -81,12 +82,9 @@ def certify(
 
 def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str | None:
     config = model.backbone.config
-    if config.levels is None:
-        return "the network has no levels: its states are not on a finite grid"
-    if config.levels > MOST_LEVELS:
-        return f"the network has {config.levels} levels: there may be at most {MOST_LEVELS}"
-    if config.groups or config.reset_form != "free":
-        return "the network has units that move whole levels, or of several degrees: only plain ones are followed"
+    first: MinMaxLayer = model.backbone.layers[0]  # type: ignore[assignment]
+    if (reason := why_not(first.neuron.blocks)) is not None:
+        return reason
     if config.ffn_act_fn != "relu":
         return f"the network's activation is {config.ffn_act_fn}: there are bounds for relu alone"
     for name, tensor in model.state_dict().items():

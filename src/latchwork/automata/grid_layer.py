@@ -1,4 +1,4 @@
-"""A layer whose states are on a grid: what it does at every pair of inputs that comes up."""
+"""A layer with finitely many states: what it does at every pair of inputs that comes up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from latchwork.automata import bounds
+from latchwork.automata.moves import TooUnsure, make_moves
 from latchwork.automata.rows import Rows
 from latchwork.modules.layer import MinMaxLayer
-from latchwork.modules.neuron import round_to_levels
 
 Array = numpy.ndarray
 ROWS = 4096  # rows evaluated at once
@@ -24,19 +24,16 @@ class GridLayer:
     further than that a drive may be off. max_bytes: of its tables; beyond it TooLarge is raised.
     """
 
-    def __init__(
-        self, layer: MinMaxLayer, single: MinMaxLayer, levels: int, unit: float, tolerance: float, max_bytes: int
-    ) -> None:
-        self.layer, self.single, self.levels, self.unit, self.tolerance = layer, single, levels, unit, tolerance
-        self.max_bytes = max_bytes
+    def __init__(self, layer: MinMaxLayer, single: MinMaxLayer, unit: float, tolerance: float, max_bytes: int) -> None:
+        self.layer, self.single, self.unit, self.tolerance, self.max_bytes = layer, single, unit, tolerance, max_bytes
         neuron = layer.neuron
-        self.d_state, self.degree, self.gated = neuron.d_state, neuron.degree, neuron.output_gate
-        self.r_width = neuron.d_state * neuron.degree
-        self.grid = numpy.array([(2 * i - (levels - 1)) / (levels - 1) for i in range(levels)])
+        self.gated = neuron.output_gate
+        self.moves = make_moves(neuron, single.neuron)
+        self.levels = max(each.levels for each in self.moves)
         self.u, self.radius = Rows(neuron.d_model), Rows(1)  # inputs by number
         self.small = Rows(neuron.d_model, numpy.float32)  # the same inputs as float32 computes them
         self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
-        self.r, self.s = Rows(self.r_width, numpy.uint8), Rows(neuron.d_state, numpy.uint8)
+        self.chosen = Rows(sum(each.entries for each in self.moves), numpy.uint8)  # see automata/moves.py
         gates = neuron.d_state if self.gated else 0
         self.gate, self.gate_radius, self.now = Rows(gates), Rows(gates), Rows(1, numpy.int64)
         self.both_sides = 0
@@ -52,7 +49,7 @@ class GridLayer:
 
     def check_size(self) -> None:
         """Raise TooLarge if the tables are."""
-        tables = (self.u, self.radius, self.small, self.r, self.s, self.gate, self.gate_radius, self.now)
+        tables = (self.u, self.radius, self.small, self.chosen, self.gate, self.gate_radius, self.now)
         size = sum(each.nbytes for each in tables) + ENTRY * (len(self.u) + len(self.first))
         if size > self.max_bytes:
             raise TooLarge(
@@ -61,7 +58,7 @@ class GridLayer:
             )
 
     def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
-        """For pairs of inputs, by number: the first row of r, s, gate and now, and how many rows there are."""
+        """For pairs of inputs, by number: the first row of chosen, gate and now, and how many rows there are."""
         keys, places = numpy.unique(before.astype(numpy.int64) << 32 | now, return_inverse=True)
         missing = [key for key in keys.tolist() if key not in self.first]
         for start in range(0, len(missing), ROWS):
@@ -79,26 +76,30 @@ class GridLayer:
         z, radius = bounds.drive(self.layer, u, previous)
         self.bound = max(self.bound, float(radius.max()))
         self._compare(z, now, before)
-        r_width, both = self.r_width, self.r_width + self.d_state
-        lower, upper = possible_levels(z[:, :both], radius[:, :both] + self.tolerance, self.levels, self.unit)
+        widths = [each.width for each in self.moves]
+        pieces = zip(
+            self.moves,
+            z[:, : sum(widths)].split_with_sizes(widths, 1),
+            radius[:, : sum(widths)].split_with_sizes(widths, 1),
+            strict=True,
+        )
+        sides = [each.sides(part, off + self.tolerance, self.unit) for each, part, off in pieces]
+        lower, upper = (numpy.concatenate(each, 1) for each in zip(*sides, strict=True))
         unsure = lower != upper
-        if (upper - lower).max() > 1:
-            raise TooUnsure("a drive may be off by more than a step of the grid: train with fewer levels")
         entries = unsure.sum(1)
         if 2 ** int(entries.max()) > MOST_SIDES:
             raise TooUnsure(f"rounding may take {entries.max()} entries of one drive across a boundary at once")
         self.both_sides += int(entries.sum())
         counts = 2**entries
-        ends = len(self.r) + numpy.cumsum(counts)
+        ends = len(self.chosen) + numpy.cumsum(counts)
         self.first.update(zip(keys, zip((ends - counts).tolist(), counts.tolist(), strict=True), strict=True))
         again = numpy.repeat(numpy.arange(len(keys)), counts)
-        side = numpy.arange(len(again)) - numpy.repeat(ends - counts - len(self.r), counts)
+        side = numpy.arange(len(again)) - numpy.repeat(ends - counts - len(self.chosen), counts)
         bit = numpy.maximum(unsure.cumsum(1)[again] - 1, 0)  # the k-th unsure entry takes its side by the k-th bit
         chosen = numpy.where(unsure[again] & (side[:, None] >> bit & 1 == 1), upper[again], lower[again])
-        self.r.add(chosen[:, :r_width])
-        self.s.add(chosen[:, r_width:])
-        self.gate.add(z[:, both:].numpy()[again])
-        self.gate_radius.add(radius[:, both:].numpy()[again])
+        self.chosen.add(chosen)
+        self.gate.add(z[:, sum(widths) :].numpy()[again])
+        self.gate_radius.add(radius[:, sum(widths) :].numpy()[again])
         self.now.add(now[again, None])
         self.check_size()
 
@@ -118,57 +119,40 @@ class GridLayer:
         return found
 
     def recur(self, rows: Array, x: Array) -> Array:
-        """The states that follow x at rows of `drives`, all as levels."""
-        r, n = self.r[rows], self.degree
-        if n == 1:
-            kept = numpy.minimum(r, x)
-        else:
-            units = x.reshape(len(x), -1, 1, n)
-            kept = numpy.minimum(r.reshape(len(x), -1, n, n), units).max(-1).reshape(x.shape)
-        after: Array = numpy.maximum(kept, self.s[rows])
-        return after
+        """The states that follow x at rows of `drives`, all as numbers."""
+        ends = numpy.cumsum([each.entries for each in self.moves])[:-1]
+        chosen = numpy.split(self.chosen[rows], ends, 1)
+        return self._join([each.recur(*parts) for each, *parts in zip(self.moves, chosen, self._split(x), strict=True)])
+
+    def values(self, x: Array) -> Tensor:
+        """What the states x are, in float64."""
+        return torch.from_numpy(
+            self._join([each.values(part) for each, part in zip(self.moves, self._split(x), strict=True)])
+        )
+
+    def _split(self, x: Array) -> list[Array]:
+        return numpy.split(x, numpy.cumsum([each.size for each in self.moves])[:-1], -1)
+
+    def _join(self, parts: list[Array]) -> Array:
+        return parts[0] if len(parts) == 1 else numpy.concatenate(parts, -1)
 
     def outputs(self, rows: Array, x: Array) -> bounds.Bounded:
-        """The layer's output at rows of `drives` with states x (as levels) after the step."""
+        """The layer's output at rows of `drives` with states x (as numbers) after the step."""
         gate = torch.from_numpy(self.gate[rows]), torch.from_numpy(self.gate_radius[rows])
-        return bounds.respond(self.layer, self._bounded(self.now[rows][:, 0]), gate, torch.from_numpy(self.grid[x]))
+        return bounds.respond(self.layer, self._bounded(self.now[rows][:, 0]), gate, self.values(x))
 
     def small_outputs(self, rows: Array, x: Array) -> Tensor:
         """The same as float32 computes it, in one batch."""
         now, neuron = self.now[rows][:, 0], self.single.neuron
-        states = torch.from_numpy(self.grid[x]).float()
+        states = self.values(x).float()
         if self.gated:
             states = states * torch.from_numpy(self.gate[rows]).float().sigmoid()
         small: Tensor = torch.from_numpy(self.small[now]) + neuron.output(states)
         return small
 
     def start(self) -> Array:
-        """The levels of the state before the first step."""
-        levels, single = (level(each.neuron.x0.detach(), self.levels) for each in (self.layer, self.single))
-        if (levels != single).any():
-            raise TooUnsure("x0 is so near to a boundary of the grid that float32 and float64 round it to other levels")
-        return levels
-
-
-def level(z: Tensor, levels: int) -> Array:
-    """The number of each entry's level, as the network rounds it: 0 the lowest."""
-    values = round_to_levels(z, levels)
-    numbers: Array = ((values + 1) * ((levels - 1) / 2)).round().to(torch.uint8).numpy()
-    return numbers
-
-
-def possible_levels(z: Tensor, radius: Tensor, levels: int, unit: float) -> tuple[Array, Array]:
-    """The lowest and the highest level of any run whose entries are within radius of z.
-
-    Where a drive is put on the grid it is rounded twice more: 1 + z, at most 2, and its product with the levels. That
-    is 3 unit as seen from z; the fourth is for z + radius here.
-    """
-    off = radius + 4 * unit
-    return level(z - off, levels), level(z + off, levels)
-
-
-class TooUnsure(Exception):
-    """Rounding may lead to more levels than are followed."""
+        """The numbers of the states before the first step."""
+        return self._join([each.start() for each in self.moves])
 
 
 class TooLarge(Exception):

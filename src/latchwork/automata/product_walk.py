@@ -1,4 +1,4 @@
-"""A network on a grid and a machine, walked through together: all words at once, breadth first."""
+"""A network with finitely many states and a machine, walked through together: all words at once, breadth first."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import torch
 from latchwork.automata import bounds
 from latchwork.automata.answers import Answers
 from latchwork.automata.findings import Counterexample, Proof, Unknown
-from latchwork.automata.grid_layer import ROWS, GridLayer, TooLarge, TooUnsure
+from latchwork.automata.grid_layer import ROWS, GridLayer, TooLarge
 from latchwork.automata.keys import distinct
 from latchwork.automata.machine import Machine
+from latchwork.automata.moves import TooUnsure
 from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray
@@ -40,12 +41,9 @@ class ProductWalk:
         unit = bounds.UNITS[precision]
         self.single = copy.deepcopy(model).eval()
         self.double = copy.deepcopy(model).double().eval()
-        levels = model.backbone.config.levels
-        assert levels is not None
-        self.levels = levels
         pairs = zip(self.double.backbone.layers, self.single.backbone.layers, strict=True)
         self.layers = [
-            GridLayer(layer, single, levels, unit, tolerance, max_bytes)  # type: ignore[arg-type]
+            GridLayer(layer, single, unit, tolerance, max_bytes)  # type: ignore[arg-type]
             for layer, single in pairs
         ]
         embedding = self.single.embedding.weight.detach()
@@ -188,7 +186,7 @@ class _Front:
         if wrong is not None:
             return self, here, symbols, (int(here[wrong]), int(symbols[wrong]))
         q = walk.machine.transitions[q, symbols]
-        keys, first, _ = distinct(walk.levels, states[-1], q << 31 | inputs[-1], walk.machine.n_states << 31)
+        keys, first, _ = distinct(walk.layers[-1].levels, states[-1], q << 31 | inputs[-1], walk.machine.n_states << 31)
         new = sorted(place for key, place in zip(keys, first.tolist(), strict=True) if key not in walk.seen)
         walk.seen.update(keys)
         front = _Front(q[new], [each[new] for each in inputs], [each[new] for each in states])
@@ -197,7 +195,7 @@ class _Front:
     def _number(self, walk: ProductWalk, depth: int, rows: Array, x: Array) -> Array:
         """The number of the next layer's input: of rows of drives (or, without a gate, inputs) and states."""
         layer, following, numbers = walk.layers[depth], walk.layers[depth + 1], walk.numbers[depth]
-        keys, first, places = distinct(walk.levels, x, layer.source(rows))
+        keys, first, places = distinct(layer.levels, x, layer.source(rows))
         missing = [k for k, key in enumerate(keys) if key not in numbers]
         for start in range(0, len(missing), ROWS):
             part = first[missing[start : start + ROWS]]

@@ -22,8 +22,8 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
     change: prune first, then `certify`. Degree one alone.
     """
     config = model.config.resolved_backbone
-    if config.degree > 1:
-        raise ValueError(f"model must have degree one; got {config.degree}")
+    if config.degree > 1 or config.groups:
+        raise ValueError(f"model must have degree one and no groups; got {config.degree} and {config.groups}")
     if tokens.shape != targets.shape or tokens.dim() != 2:
         raise ValueError(
             f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"

@@ -24,6 +24,8 @@ from latchwork.training.manifest import manifest
 
 Plan = tuple[str, dict[str, Any], ProofProtocol]  # the task, the network's shape, how it is trained
 SMALL: dict[str, Any] = {"levels": 3, "output_gate": False, "ffn_dropout": 0.0}
+# Units that select whole levels; what they choose depends on this symbol alone at first, and little on the one before.
+SELECTION: dict[str, Any] = {"reset_form": "selection", "conv_type": "gated", "conv_init_val": -6.0}
 ZOO: dict[str, Plan] = {
     "latching-4": ("latching(4)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-8": ("latching(8)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
@@ -35,6 +37,11 @@ ZOO: dict[str, Plan] = {
         "parity",
         {"d_model": 16, "d_state": 4, "n_layers": 1, "degree": 2},
         ProofProtocol(steps=200, rounds=2, length=16, tokens=512, tries=1000),
+    ),
+    "s3": (
+        "word_problem(S3)",
+        {"d_model": 24, "d_state": 24, "n_layers": 1, "degree": 3, "levels": None, **SELECTION},
+        ProofProtocol(steps=400, length=32, tokens=1024, learning_rate=0.01, later_rate=0.005),
     ),
 }
 ATTEMPTS: dict[str, Plan] = {
@@ -88,7 +95,7 @@ def attempt(name: str, seeds: int = 3, folder: Path = FOLDER) -> bool:
 
 def _attempt(name: str, plan: Plan, seed: int = 0) -> Attempt:
     task, shape, protocol = plan
-    config = MinMaxRNCLMConfig.small(**SMALL, **shape)
+    config = MinMaxRNCLMConfig.small(**{**SMALL, **shape})
     watch = lambda line: print(name, line, flush=True)  # noqa: E731
     return train_until_proved(make_task(task), config, seed=seed, protocol=protocol, watch=watch)
 

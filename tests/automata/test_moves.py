@@ -1,0 +1,68 @@
+"""What a drive does to states as numbers, against the units themselves."""
+
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latchwork.automata.moves import SelectionMoves, TooUnsure, make_moves, why_not
+from latchwork.modules import MinMaxNeuron
+from latchwork.modules.units import Units
+
+
+def neuron(**changes):
+    return MinMaxNeuron(4, **{"d_state": 6, "degree": 3, "reset_form": "selection", "output_gate": False, **changes})
+
+
+@given(seed=st.integers(0, 2**32), degree=st.integers(2, 4), units=st.integers(1, 3))
+def test_numbers_move_as_the_states_they_stand_for(seed, degree, units):
+    torch.manual_seed(seed)
+    single = neuron(d_state=degree * units, degree=degree)
+    (moves,) = make_moves(single, single)
+    x = moves.start()[None].repeat(5, 0)
+    states = torch.from_numpy(moves.values(x)).float()
+    assert torch.equal(states, single.start().flatten().expand_as(states))
+    for _ in range(4):
+        z = torch.randn(5, 1, moves.width)
+        with torch.no_grad():
+            states = single.states(z, states)[:, 0]
+        lower, upper = moves.sides(z[:, 0].double(), torch.zeros(5, moves.width), 0.0)
+        assert (lower == upper).all()
+        x = moves.recur(lower, x)
+        assert torch.equal(torch.from_numpy(moves.values(x)).float(), states)
+
+
+@given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.0, 0.01, 0.3]))
+def test_every_choice_that_rounding_may_lead_to_is_followed(seed, radius):
+    torch.manual_seed(seed)
+    block = Units(6, 3, "selection")
+    moves = SelectionMoves(block, torch.linspace(-1, 1, 6))
+    z = torch.randn(7, moves.width).double()
+    off = radius * torch.rand_like(z)
+    try:
+        lower, upper = moves.sides(z, off, 0.0)
+    except TooUnsure:
+        return
+    for _ in range(20):
+        choice = block.choose(z + off * (2 * torch.rand_like(z) - 1))[1].flatten(1).numpy()
+        assert ((choice == lower) | (choice == upper)).all()
+
+
+def test_a_tie_is_followed_to_both_sides_and_three_of_them_are_too_many():
+    moves = SelectionMoves(Units(2, 2, "selection"), torch.tensor([-1.0, 1.0]))
+    z = torch.tensor([[1.0, 1.0, 0.0, 2.0, -1.0, 2.0]]).double()  # rows: (1, 1, take -1), (0, 2, take 2)
+    lower, upper = moves.sides(z, torch.zeros_like(z), 0.0)
+    assert (lower.tolist(), upper.tolist()) == ([[0, 1]], [[1, 2]])
+    with pytest.raises(TooUnsure, match="more than two choices"):
+        moves.sides(z, torch.full_like(z, 1.0), 0.0)
+
+
+def test_blocks_side_by_side_have_moves_of_their_own():
+    mixed = neuron(d_state=2, degree=1, groups=((1, 3), (2, 2)), levels=3)
+    moves = make_moves(mixed.double(), mixed)
+    assert [(each.size, each.width, each.levels) for each in moves] == [(2, 4, 3), (3, 12, 3), (4, 12, 2)]
+    assert numpy.concatenate([each.start() for each in moves][1:]).tolist() == [0, 1, 2, 0, 1, 0, 1]
+    assert why_not(mixed.blocks) is None
+    assert "no levels" in why_not(neuron(d_state=2, degree=1, groups=((1, 3),)).blocks)
+    assert "permutations" in why_not(neuron(reset_form="permutation").blocks)
