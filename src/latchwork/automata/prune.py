@@ -1,4 +1,4 @@
-"""Fewer state scalars: those that a network can do without become constants, and are taken out."""
+"""Fewer units: those that a network can do without become constants, and are taken out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import Tensor
 
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.layer import MinMaxLayer
+from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.tasks.task import IGNORE
 
 
 @torch.no_grad()
 def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMaxRNC_LM:
-    """A network with fewer state scalars that is right wherever this one is, on these tokens and targets (B, T).
+    """A network with fewer units that is right wherever this one is, on these tokens and targets (B, T).
 
-    One scalar after the other, those of the smallest output weights first, is fixed at the value it has most often (at
-    0 if there is an output gate); if no answer becomes wrong by that, it is taken out, and its share of the output goes
-    into the bias. Layers that need fewer scalars than others keep some that do nothing. What it does on other words may
-    change: prune first, then `certify`. Degree one alone.
+    A unit is `degree` state scalars. One after the other, those of the smallest output weights first, is fixed at the
+    values it has most often (at 0 if there is an output gate); if no answer becomes wrong by that, it is taken out, and
+    its share of the output goes into the bias. Layers that need fewer units than others keep some that do nothing. What
+    it does on other words may change: prune first, then `certify`.
     """
     config = model.config.resolved_backbone
-    if config.degree > 1 or config.groups:
-        raise ValueError(f"model must have degree one and no groups; got {config.degree} and {config.groups}")
+    if config.groups:
+        raise ValueError(f"model must have units of one degree, and no groups; got groups {config.groups}")
     if tokens.shape != targets.shape or tokens.dim() != 2:
         raise ValueError(
             f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"
@@ -34,48 +35,62 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
     live = []
     for number, layer in enumerate(_layers(trial)):
         neuron = layer.neuron
-        order = neuron.output.weight.norm(dim=0).argsort().tolist()
+        units = torch.arange(config.d_state).view(-1, config.degree)
+        order = neuron.output.weight.norm(dim=0)[units].norm(dim=1).argsort().tolist()
         dead: list[int] = []
-        for scalar in order:
-            weight, bias = neuron.output.weight[:, scalar].clone(), neuron.output.bias.clone()
+        for unit in order:
+            scalars = units[unit]
+            weight, bias = neuron.output.weight[:, scalars].clone(), neuron.output.bias.clone()
             if not config.output_gate:
-                neuron.output.bias[:] = bias + weight * _usual(trial, tokens, number, scalar)
-            neuron.output.weight[:, scalar] = 0
+                neuron.output.bias[:] = bias + weight @ _usual(trial, tokens, number, scalars)
+            neuron.output.weight[:, scalars] = 0
             if bool((_answers(trial, tokens)[kept] == targets[kept])[right].all()):
-                dead.append(scalar)
+                dead.append(unit)
             else:
-                neuron.output.weight[:, scalar], neuron.output.bias[:] = weight, bias
-        live.append(sorted(set(range(config.d_state)) - set(dead)))
+                neuron.output.weight[:, scalars], neuron.output.bias[:] = weight, bias
+        live.append(sorted(set(range(len(units))) - set(dead)))
     return _take(trial, live)
 
 
-def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalar: int) -> Tensor:
-    """The value that a state scalar has most often."""
+def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:
+    """The values that state scalars have most often."""
     u = model.embedding(tokens)
     for depth, layer in enumerate(_layers(model)):
         v = layer.norm_conv(u)
         before = torch.cat((torch.zeros_like(v[:, :1]), v[:, :-1]), 1)
         if depth == number:
-            return layer.neuron.states(layer.drive(u, v, before))[..., scalar].flatten().mode().values
+            return layer.neuron.states(layer.drive(u, v, before))[..., scalars].flatten(0, 1).mode(0).values
         u, _ = layer(u)
     raise AssertionError("no such layer")
 
 
 def _take(model: MinMaxRNC_LM, live: list[list[int]]) -> MinMaxRNC_LM:
-    """The model with these scalars of each layer, and as many that do nothing as make them equal in number."""
-    d_state = model.config.resolved_backbone.d_state
+    """The model with these units of each layer, and as many that do nothing as make them equal in number."""
+    config = model.config.resolved_backbone
     width = max(1, *(len(each) for each in live))
-    smaller = _copy(model, width)
-    for old, new, scalars in zip(_layers(model), _layers(smaller), live, strict=True):
-        some = scalars + [each for each in range(d_state) if each not in scalars][: width - len(scalars)]
-        parts = range(len(old.neuron.widths))
-        rows = torch.tensor([part * d_state + each for part in parts for each in some])
+    smaller = _copy(model, width * config.degree)
+    for old, new, units in zip(_layers(model), _layers(smaller), live, strict=True):
+        others = [each for each in range(config.d_state // config.degree) if each not in units]
+        some = torch.tensor(units + others[: width - len(units)])
+        scalars = torch.arange(config.d_state).view(-1, config.degree)[some].flatten()
+        rows = _rows(old.neuron, scalars)
         new.neuron.projection.weight[:] = old.neuron.projection.weight[rows]
         new.neuron.projection.bias[:] = old.neuron.projection.bias[rows]
-        new.neuron.output.weight[:] = old.neuron.output.weight[:, some]
+        new.neuron.output.weight[:] = old.neuron.output.weight[:, scalars]
         new.neuron.output.bias[:] = old.neuron.output.bias
-        new.neuron.x0[:] = old.neuron.x0[some]
+        new.neuron.x0[:] = old.neuron.x0[scalars]
     return smaller.eval()
+
+
+def _rows(neuron: MinMaxNeuron, scalars: Tensor) -> Tensor:
+    """The rows of the projection that drive these scalars: `degree` for r of each, then one for s and for the gate."""
+    first, *others = neuron.widths
+    parts = [(scalars[:, None] * neuron.degree + torch.arange(neuron.degree)).flatten()]
+    for width in others:
+        if width:
+            parts.append(first + scalars)
+            first += width
+    return torch.cat(parts)
 
 
 def _copy(model: MinMaxRNC_LM, d_state: int) -> MinMaxRNC_LM:
