@@ -16,7 +16,7 @@ from latchwork.automata.bounds import Bounded
 from latchwork.automata.moves import possible_levels
 from latchwork.models import MinMaxRNC, MinMaxRNCConfig
 from latchwork.modules.conv import GatedConv
-from latchwork.modules.neuron import round_to_levels
+from latchwork.modules.units import round_to_levels
 
 UNIT = bounds.UNITS["float32"]
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from module_definitions import nearest_level
 
 from latchwork.modules import MinMaxNeuron
-from latchwork.modules.neuron import round_to_levels
+from latchwork.modules.units import round_to_levels
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 LEVELS = [2, 3, 4, 5, 6, 8, 9, 16, 17, 33]

@@ -16,6 +16,7 @@ from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.units import Units, round_to_levels
 
 Array = numpy.ndarray
+MOST_LEVELS = 256  # numbers of states are bytes
 
 
 class TooUnsure(Exception):
@@ -137,9 +138,6 @@ def why_not(blocks: Sequence[Units]) -> str | None:
         if (block.levels or 0) > MOST_LEVELS or block.degree > MOST_LEVELS:
             return f"the network has {block.levels or block.degree} levels: there may be at most {MOST_LEVELS}"
     return None
-
-
-MOST_LEVELS = 256  # numbers of states are bytes
 
 
 def level(z: Tensor, levels: int) -> Array:

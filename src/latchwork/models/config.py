@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from math import isinf
 from typing import Any, Literal, TypeVar
 
+from latchwork.modules.choice import MOST
+
 Norm = Literal["layernorm", "rmsnorm", "none"]
 ConvType = Literal["basic", "gated"]
 Config = TypeVar("Config", bound="MinMaxRNCConfig | MinMaxRNCLMConfig")
@@ -117,8 +119,8 @@ class MinMaxRNCConfig:
         degrees = [self.degree, *(degree for _, degree in self.groups)]
         if self.reset_form != "free" and max(degrees) == 1:
             raise ValueError(f"reset_form must be 'free' where all degrees are 1; got {self.reset_form!r}")
-        if self.reset_form == "permutation" and max(degrees) > 6:
-            raise ValueError(f"reset_form 'permutation' is for a degree of at most 6; got {max(degrees)}")
+        if self.reset_form == "permutation" and max(degrees) > MOST:
+            raise ValueError(f"reset_form 'permutation' is for a degree of at most {MOST}; got {max(degrees)}")
         if self.levels is not None and self.levels < 2:
             raise ValueError(f"levels must be at least 2, or None; got {self.levels}")
         if not self.ffn_proj_factor > 0:

@@ -16,8 +16,7 @@ from latchwork.modules.init import (
     wang_init_,
 )
 from latchwork.modules.linear import Linear
-from latchwork.modules.units import Units
-from latchwork.modules.units import round_to_levels as round_to_levels
+from latchwork.modules.units import Units, round_to_levels
 
 S_R_INITS = ("small_init", "kaiming", "asymmetric")
 
