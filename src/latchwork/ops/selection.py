@@ -39,7 +39,7 @@ def selection_scan(
     >>> selection_scan(F.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[2.0, 1.0, 3.0]], [[1.0, 2.0, 3.0]], [[2.0, 1.0, 3.0]]]]
     """
-    _check(weights, choice, x0, s, reset, state)
+    check_arguments(weights, choice, x0, s, reset, state)
     x0 = x0.to(weights.dtype).expand(choice.shape[:1] + choice.shape[2:])
     start = x0 if state is None else state.to(weights.dtype).expand_as(x0)
     s = None if s is None else s.to(weights.dtype)
@@ -162,9 +162,10 @@ _scan.register_autograd(_gradient, setup_context=_save)
 _backward.register_autograd(_no_second_gradient)
 
 
-def _check(
+def check_arguments(
     weights: Tensor, choice: Tensor, x0: Tensor, s: Tensor | None, reset: Tensor | None, state: Tensor | None
 ) -> None:
+    """Raise an error that names the argument that is wrong, what it must be and what it was; s is None without s."""
     if torch.compiler.is_compiling():
         return  # the sizes are open, and may not be compared
     if choice.dim() != 4 or choice.shape[-1] == 0:
