@@ -121,9 +121,11 @@ def test_on_random_networks_it_agrees_with_trying_all_words(n_layers, gate):
         {"degree": 3, "d_state": 6, "reset_form": "selection", "levels": None},
         {"degree": 2, "d_state": 4, "reset_form": "selection", "levels": None, "n_layers": 2},
         {"d_state": 2, "groups": ((1, 3), (1, 2)), "reset_form": "selection"},
+        {"degree": 3, "d_state": 6, "reset_form": "transformation", "levels": None},
+        {"degree": 3, "d_state": 6, "reset_form": "permutation", "levels": None},
         {"d_state": 2, "groups": ((1, 2),)},
     ],
-    ids=["selection", "two layers", "selection beside scalars", "two degrees"],
+    ids=["selection", "two layers", "selection beside scalars", "transformation", "permutation", "two degrees"],
 )
 def test_units_of_other_forms_agree_with_trying_all_words(changes):
     seen = set()
@@ -141,15 +143,14 @@ def test_units_of_other_forms_agree_with_trying_all_words(changes):
     assert seen & {Counterexample, Proof}
 
 
+@pytest.mark.parametrize("form", ["selection", "permutation", "transformation"])
 @pytest.mark.parametrize("gate", [True, False])
 @pytest.mark.parametrize("degree", [2, 3])
-def test_the_walk_through_a_network_that_selects_is_the_network_itself(degree, gate):
+def test_the_walk_through_a_network_that_moves_whole_levels_is_the_network_itself(form, degree, gate):
     """Extracted state by state, the network is a machine: certify proves that it is that one, and no other."""
     proved = 0
     for seed in range(8):
-        model = random_network(
-            seed, degree=degree, d_state=2 * degree, reset_form="selection", levels=None, output_gate=gate
-        )
+        model = random_network(seed, degree=degree, d_state=2 * degree, reset_form=form, levels=None, output_gate=gate)
         machine = extract(model, max_states=5000)
         found = certify(model, machine)
         assert not isinstance(found, Counterexample)
@@ -200,7 +201,6 @@ def test_on_grids_that_float32_rounds_it_agrees_with_trying_all_words(levels):
         ({"levels": 300}, "300 levels: there may be at most 256"),
         ({"levels": None}, "no levels"),
         ({"levels": None, "groups": ((1, 2),), "reset_form": "selection"}, "no levels"),
-        ({"degree": 3, "reset_form": "permutation"}, "units that choose among permutations"),
         ({"ffn_act_fn": "gelu"}, "activation is gelu: there are bounds for relu alone"),
     ],
 )

@@ -6,19 +6,31 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latchwork.automata.moves import SelectionMoves, TooUnsure, make_moves, why_not
+from latchwork.automata.moves import (
+    PermutationMoves,
+    SelectionMoves,
+    TooUnsure,
+    TransformationMoves,
+    make_moves,
+    why_not,
+)
 from latchwork.modules import MinMaxNeuron
 from latchwork.modules.units import Units
+
+MOVES = {"selection": SelectionMoves, "permutation": PermutationMoves, "transformation": TransformationMoves}
 
 
 def neuron(**changes):
     return MinMaxNeuron(4, **{"d_state": 6, "degree": 3, "reset_form": "selection", "output_gate": False, **changes})
 
 
-@given(seed=st.integers(0, 2**32), degree=st.integers(2, 4), units=st.integers(1, 3))
-def test_numbers_move_as_the_states_they_stand_for(seed, degree, units):
+@pytest.mark.parametrize("form", ["selection", "permutation", "transformation"])
+@given(seed=st.integers(0, 2**32), degree=st.integers(2, 4), units=st.integers(1, 3), alike=st.booleans())
+def test_numbers_move_as_the_states_they_stand_for(form, seed, degree, units, alike):
     torch.manual_seed(seed)
-    single = neuron(d_state=degree * units, degree=degree)
+    single = neuron(d_state=degree * units, degree=degree, reset_form=form)
+    if alike:  # levels that are equal, and some below 0
+        single.x0.copy_(torch.randint(-1, 2, (degree * units,)))
     (moves,) = make_moves(single, single)
     x = moves.start()[None].repeat(5, 0)
     states = torch.from_numpy(moves.values(x)).float()
@@ -33,11 +45,12 @@ def test_numbers_move_as_the_states_they_stand_for(seed, degree, units):
         assert torch.equal(torch.from_numpy(moves.values(x)).float(), states)
 
 
+@pytest.mark.parametrize(("form", "make"), MOVES.items())
 @given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.0, 0.01, 0.3]))
-def test_every_choice_that_rounding_may_lead_to_is_followed(seed, radius):
+def test_every_choice_that_rounding_may_lead_to_is_followed(form, make, seed, radius):
     torch.manual_seed(seed)
-    block = Units(6, 3, "selection")
-    moves = SelectionMoves(block, torch.linspace(-1, 1, 6))
+    block = Units(6, 3, form)
+    moves = make(block, torch.linspace(0, 1, 6))
     z = torch.randn(7, moves.width).double()
     off = radius * torch.rand_like(z)
     try:
@@ -65,4 +78,14 @@ def test_blocks_side_by_side_have_moves_of_their_own():
     assert numpy.concatenate([each.start() for each in moves][1:]).tolist() == [0, 1, 2, 0, 1, 0, 1]
     assert why_not(mixed.blocks) is None
     assert "no levels" in why_not(neuron(d_state=2, degree=1, groups=((1, 3),)).blocks)
-    assert "permutations" in why_not(neuron(reset_form="permutation").blocks)
+
+
+def test_two_permutations_of_equal_sums_are_too_unsure():
+    moves = PermutationMoves(Units(2, 2, "permutation"), torch.tensor([-1.0, 1.0]))
+    z = torch.tensor([[0.0, 1.0, 2.0, 0.0], [1.0, 0.0, 0.0, 1.0]]).double()
+    lower, upper = moves.sides(z, torch.full_like(z, 0.4), 0.0)
+    assert lower.tolist() == upper.tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(TooUnsure, match="two permutations"):
+        moves.sides(z, torch.full_like(z, 0.5), 0.0)
+    with pytest.raises(TooUnsure, match="two permutations"):
+        moves.sides(z, torch.zeros_like(z), 0.3)

@@ -41,7 +41,7 @@ def test_an_untrained_network_keeps_the_answers_that_were_right(gate):
 
 
 @pytest.mark.parametrize("gate", [True, False])
-@pytest.mark.parametrize("form", ["free", "selection", "permutation"])
+@pytest.mark.parametrize("form", ["free", "selection", "permutation", "transformation"])
 def test_units_that_nothing_reads_are_taken_out_and_the_logits_stay(form, gate):
     torch.manual_seed(3)
     config = MinMaxRNCLMConfig.small(

@@ -25,6 +25,7 @@ VARIANTS = {
     "degree 3, levels": {"degree": 3, "levels": 7, "norm": "none"},
     "selection": {"degree": 3, "reset_form": "selection", "train_init": True},
     "permutation, levels": {"degree": 2, "reset_form": "permutation", "levels": 4},
+    "transformation": {"degree": 3, "reset_form": "transformation", "train_init": True},
     "groups": {"groups": ((2, 3), (1, 2)), "reset_form": "selection"},
     "free groups": {"groups": ((1, 3),), "degree": 2, "conv_type": "gated"},
 }

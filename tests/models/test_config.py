@@ -272,7 +272,7 @@ def test_groups_are_pairs(groups):
 def test_a_form_is_for_degrees_it_is_made_for():
     with pytest.raises(ValueError, match="reset_form must be 'free' where all degrees are 1; got 'selection'"):
         make(reset_form="selection")
-    with pytest.raises(ValueError, match="reset_form must be one of 'free', 'selection', 'permutation'; got 'swap'"):
+    with pytest.raises(ValueError, match="'selection', 'permutation', 'transformation'; got 'swap'"):
         make(degree=2, reset_form="swap")
     for changes in ({"degree": 8}, {"groups": [(1, 7)]}):
         with pytest.raises(ValueError, match=r"'permutation' is for a degree of at most 6; got [78]"):

@@ -10,8 +10,9 @@ from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.modules.choice import choose_permutation, choose_rows
 from latchwork.modules.units import Units
 from latchwork.ops.selection import selection_scan
+from latchwork.ops.transformation import transformation_scan
 
-each_form = pytest.mark.parametrize("form", ["selection", "permutation"])
+each_form = pytest.mark.parametrize("form", ["selection", "permutation", "transformation"])
 
 
 def make_neuron(*, d_state=6, **options):
@@ -24,17 +25,28 @@ def make_neuron(*, d_state=6, **options):
 
 
 def definition(neuron, u, x, reset):
-    """The states of a neuron without groups by selection_scan's own definition, from logits read by name."""
+    """The states of a neuron without groups by the op's own definition, from logits read by name."""
     n, D = neuron.degree, neuron.d_state
     z = u @ neuron.projection.weight.T + neuron.projection.bias
     logits = z[..., : D * n].reshape(*u.shape[:2], D // n, n, n)
     x0 = neuron.x0.view(-1, n)
     state = None if x is None else x.view(-1, D // n, n)
+    options = {"reset": reset, "state": state, "backend": "reference"}
     if neuron.blocks[0].form == "permutation":
-        return selection_scan(*choose_permutation(logits), x0, reset=reset, state=state, backend="reference").flatten(2)
+        return selection_scan(*choose_permutation(logits), x0, **options).flatten(2)
+    if neuron.blocks[0].form == "transformation":
+        return transformation_scan(*choose_rows(logits), x0, **options).flatten(2)
     take = z[..., D * n : D * n + D].reshape(*u.shape[:2], D // n, n, 1)
     chosen = choose_rows(torch.cat([logits, take], -1))
-    return selection_scan(*chosen, x0, s=x0, reset=reset, state=state, backend="reference").flatten(2)
+    return selection_scan(*chosen, x0, s=x0, **options).flatten(2)
+
+
+def definition_from(neuron, u):
+    """The definition, from the levels as the recurrence sees them."""
+    n, D = neuron.degree, neuron.d_state
+    logits = (u @ neuron.projection.weight.T + neuron.projection.bias)[..., : D * n]
+    logits = logits.reshape(*u.shape[:2], D // n, n, n)
+    return transformation_scan(*choose_rows(logits), neuron.x0.clamp(min=0).view(-1, n), backend="reference").flatten(2)
 
 
 @each_form
@@ -70,8 +82,8 @@ def test_signals_are_the_r_and_s_of_the_minmax_recurrence_at_the_extreme_levels(
     neuron, u = make_neuron(degree=3, reset_form=form), torch.randn(2, 9, 5, dtype=torch.float64)
     z = neuron.project(u)
     r, s, gate = neuron.signals(z)
-    assert set(r.unique().tolist()) == {-1.0, 1.0}
-    assert (r == 1).sum(-1).max() == 1
+    assert set(r.unique().tolist()) == ({0.0, 1.0} if form == "transformation" else {-1.0, 1.0})
+    assert (r == 1).sum(-2 if form == "transformation" else -1).max() == 1
     assert gate.shape == (2, 9, 6)
     assert torch.equal(minmax_scan(r, s, neuron.start()).flatten(2), neuron.states(z))
 
@@ -80,7 +92,7 @@ def test_signals_are_the_r_and_s_of_the_minmax_recurrence_at_the_extreme_levels(
 def test_no_level_is_ever_new_and_a_permutation_loses_none(form):
     neuron = make_neuron(degree=3, reset_form=form)
     x = neuron.states(neuron.project(torch.randn(4, 50, 5, dtype=torch.float64))).unflatten(-1, (2, 3))
-    assert set(x.unique().tolist()) <= {-1.0, 0.0, 1.0}
+    assert set(x.unique().tolist()) <= ({0.0, 0.5, 1.0} if form == "transformation" else {-1.0, 0.0, 1.0})
     if form == "permutation":
         assert torch.equal(x.sort(-1).values, torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64).expand_as(x))
 
@@ -97,7 +109,7 @@ def test_taking_x0_resets_a_unit_whatever_came_before():
     assert torch.equal(x[:, 5], neuron.x0.expand(2, 6))
 
 
-@pytest.mark.parametrize("form", ["free", "selection", "permutation"])
+@pytest.mark.parametrize("form", ["free", "selection", "permutation", "transformation"])
 @pytest.mark.parametrize("levels", [None, 5])
 def test_blocks_side_by_side_are_what_each_is_alone(form, levels):
     neuron = make_neuron(d_state=4, groups=[(2, 3), (1, 2)], reset_form=form, levels=levels)
@@ -141,7 +153,10 @@ def test_choices_start_nearly_even_and_levels_apart():
     ("options", "message"),
     [
         ({"reset_form": "selection"}, "reset_form must be 'free' where all degrees are 1; got 'selection'"),
-        ({"reset_form": "swap", "degree": 2}, "reset_form must be one of free, selection, permutation; got 'swap'"),
+        (
+            {"reset_form": "swap", "degree": 2},
+            "one of free, selection, permutation, transformation; got 'swap'",
+        ),
         ({"groups": [(0, 2)]}, r"groups must be \(number, degree\) each, at least \(1, 2\); got"),
         ({"groups": [(1, 1)]}, "groups must be"),
         ({"groups": [(1, 7)], "reset_form": "permutation"}, "'permutation' is for a degree of at most 6; got 7"),
@@ -155,3 +170,24 @@ def test_a_bad_form_names_itself(options, message):
 def test_the_widths_of_a_block():
     assert Units(6, 3, "selection").widths == [18, 6]
     assert Units(6, 3, "permutation").widths == [18, 0]
+    assert Units(6, 3, "transformation").widths == [18, 0]
+
+
+def test_a_unit_of_three_places_is_any_of_the_27_maps():
+    """Each map as one step: a level 1 at place k alone arrives where the map takes k."""
+    block = Units(3, 3, "transformation")
+    for maps in torch.cartesian_prod(*[torch.arange(3)] * 3):
+        z = torch.nn.functional.one_hot(maps, 3).double().view(1, 1, 9)
+        for place in range(3):
+            x0 = torch.nn.functional.one_hot(torch.tensor([[place]]), 3).double().view(1, 3)
+            assert block.states(z, x0, None, None, "auto").flatten().argmax() == maps[place]
+            assert block.states(z, x0, None, None, "auto").sum() == 1
+
+
+def test_a_level_of_a_transformation_never_falls_below_nothing():
+    neuron = make_neuron(degree=3, reset_form="transformation", train_init=True)
+    with torch.no_grad():
+        neuron.x0.copy_(torch.tensor([-1.0, 0.5, 2.0, -0.25, -3.0, 1.0]))
+    assert neuron.start().flatten().tolist() == [0.0, 0.5, 2.0, 0.0, 0.0, 1.0]
+    u = torch.randn(2, 9, 5, dtype=torch.float64)
+    assert torch.equal(neuron.states(neuron.project(u)), definition_from(neuron, u))

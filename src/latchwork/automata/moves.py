@@ -12,6 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from latchwork.modules.choice import all_permutations
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.units import Units, round_to_levels
 
@@ -78,12 +79,7 @@ class SelectionMoves:
 
     def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
         """The two rows of what may be chosen, equal where it is sure."""
-        low, high = self._logits(z - radius), self._logits(z + radius)
-        possible = (high >= low.amax(-1, keepdim=True)).numpy()
-        if possible.sum(-1).max(initial=0) > 2:
-            raise TooUnsure("more than two choices of a row are so near to each other that rounding decides")
-        first, last = possible.argmax(-1), self.degree - possible[..., ::-1].argmax(-1)
-        return first.astype(numpy.uint8), last.astype(numpy.uint8)
+        return possible_choices(self._logits(z - radius), self._logits(z + radius))
 
     def _logits(self, z: Tensor) -> Tensor:
         """(rows, size, degree + 1), those of taking x0 last."""
@@ -109,7 +105,66 @@ class SelectionMoves:
         return (numpy.arange(self.size) % self.degree).astype(numpy.uint8)
 
 
-Moves = GridMoves | SelectionMoves
+class PermutationMoves(SelectionMoves):
+    """Of units whose levels a permutation moves, that of the largest sum of logits; no row takes x0."""
+
+    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
+        """What is chosen, twice: it must be sure, for the rows of a permutation do not choose by themselves."""
+        n = self.degree
+        every = all_permutations(n)
+        matrices = torch.nn.functional.one_hot(every, n).flatten(1).to(z)
+
+        def sums(a: Tensor) -> Tensor:
+            return a.to(z.dtype).reshape(len(z), -1, n * n) @ matrices.T
+
+        off = sums(radius.expand_as(z)) + n * n * unit * sums(z.abs() + radius)  # of the logits; of adding them up
+        middle = sums(z)
+        possible = middle + off >= (middle - off).amax(-1, keepdim=True)
+        if possible.sum(-1).max().item() > 1:
+            raise TooUnsure("two permutations are so near to each other that rounding decides")
+        choice = every[middle.argmax(-1)].flatten(1).numpy().astype(numpy.uint8)
+        return choice, choice
+
+
+class TransformationMoves:
+    """Of units whose levels say where they go: a state's number is its place among 0 and the levels of its unit's x0.
+
+    Numbers stand in the order of the levels, so that the largest of those that meet has the largest number.
+    """
+
+    def __init__(self, block: Units, x0: Tensor) -> None:
+        self.size, self.degree = block.size, block.degree
+        self.width, self.entries, self.levels = sum(block.widths), block.size, block.degree + 1
+        units = x0.double().view(-1, block.degree)
+        self.table = torch.cat([torch.zeros_like(units[:, :1]), units], -1).sort(-1).values.numpy()
+        self._start = numpy.stack(
+            [numpy.searchsorted(row, unit) for row, unit in zip(self.table, units.numpy(), strict=True)]
+        )
+
+    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
+        """The two rows of what may be chosen, equal where it is sure."""
+        shape = (len(z), self.size, self.degree)
+        return possible_choices((z - radius).reshape(shape), (z + radius).reshape(shape))
+
+    def recur(self, chosen: Array, x: Array) -> Array:
+        """The states that follow x."""
+        n = self.degree
+        units, choice = x.reshape(len(x), -1, n, 1), chosen.reshape(len(x), -1, n, 1)
+        arrived = numpy.where(choice == numpy.arange(n), units, units.dtype.type(0))
+        after: Array = arrived.max(-2).reshape(x.shape)
+        return after
+
+    def values(self, x: Array) -> Array:
+        """What the states are."""
+        values: Array = self.table[numpy.arange(self.size) // self.degree, x]
+        return values
+
+    def start(self) -> Array:
+        """The states before the first step."""
+        return self._start.astype(numpy.uint8).flatten()
+
+
+Moves = GridMoves | SelectionMoves | PermutationMoves | TransformationMoves
 
 
 def make_moves(double: MinMaxNeuron, single: MinMaxNeuron) -> list[Moves]:
@@ -122,22 +177,34 @@ def make_moves(double: MinMaxNeuron, single: MinMaxNeuron) -> list[Moves]:
         single.start().detach().flatten().split_with_sizes(sizes),
         strict=True,
     )
-    return [
-        GridMoves(block, wide, narrow) if block.form == "free" else SelectionMoves(block, start)
-        for block, wide, narrow, start in pieces
-    ]
+    return [_make(block, wide, narrow, start) for block, wide, narrow, start in pieces]
+
+
+def _make(block: Units, double: Tensor, single: Tensor, start: Tensor) -> Moves:
+    if block.form == "free":
+        return GridMoves(block, double, single)
+    if block.form == "transformation":
+        return TransformationMoves(block, start)
+    return PermutationMoves(block, start) if block.form == "permutation" else SelectionMoves(block, start)
 
 
 def why_not(blocks: Sequence[Units]) -> str | None:
     """Why these units cannot be followed, or None."""
     for block in blocks:
-        if block.form == "permutation":
-            return "the network has units that choose among permutations: they are not followed"
         if block.form == "free" and block.levels is None:
             return "the network has no levels: its states are not on a finite grid"
-        if (block.levels or 0) > MOST_LEVELS or block.degree > MOST_LEVELS:
+        if (block.levels or 0) > MOST_LEVELS or block.degree >= MOST_LEVELS:
             return f"the network has {block.levels or block.degree} levels: there may be at most {MOST_LEVELS}"
     return None
+
+
+def possible_choices(low: Tensor, high: Tensor) -> tuple[Array, Array]:
+    """Of logits from low to high (..., K) the first and the last that may be the largest."""
+    possible = (high >= low.amax(-1, keepdim=True)).numpy()
+    if possible.sum(-1).max(initial=0) > 2:
+        raise TooUnsure("more than two choices of a row are so near to each other that rounding decides")
+    first, last = possible.argmax(-1), low.shape[-1] - 1 - possible[..., ::-1].argmax(-1)
+    return first.astype(numpy.uint8), last.astype(numpy.uint8)
 
 
 def level(z: Tensor, levels: int) -> Array:

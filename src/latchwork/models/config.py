@@ -91,7 +91,7 @@ class MinMaxRNCConfig:
     n_layers: int
     d_state: int
     degree: int = 1
-    reset_form: Literal["free", "selection", "permutation"] = "free"
+    reset_form: Literal["free", "selection", "permutation", "transformation"] = "free"
     groups: tuple[tuple[int, int], ...] = ()
     levels: int | None = None
     norm: Norm = "layernorm"

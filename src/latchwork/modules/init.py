@@ -24,11 +24,11 @@ def kaiming_init_(weight: Tensor) -> None:
 
 
 @torch.no_grad()
-def levels_init_(x0: Tensor) -> None:
-    """Each row of x0 (U, N): the N levels from -1 to 1, evenly spaced, in an order of its own."""
+def levels_init_(x0: Tensor, lowest: float = -1.0) -> None:
+    """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, in an order of its own."""
     units, degree = x0.shape
     order = torch.rand(units, degree).argsort(-1)
-    x0.copy_(torch.linspace(-1, 1, degree)[order])
+    x0.copy_(torch.linspace(lowest, 1, degree)[order])
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from latchwork.modules.init import (
     wang_init_,
 )
 from latchwork.modules.linear import Linear
-from latchwork.modules.units import Units, round_to_levels
+from latchwork.modules.units import Units
 
 S_R_INITS = ("small_init", "kaiming", "asymmetric")
 
@@ -25,9 +25,9 @@ class MinMaxNeuron(nn.Module):
     """y = W_o (x * sigmoid(W_g u)), with x_t = max(min(r_t, x_{t-1}), s_t), r = W_r u + b_r, s = W_s u + b_s.
 
     d_state: the number of state scalars. degree n: they form d_state / n units, and r is n x n for each.
-    reset_form: how the input gives r and s for degree > 1: "free", as above, or "selection" or "permutation", where
-    every step moves whole levels (modules/units.py). groups: units that stand beside these, as (number, degree) each;
-    the attribute d_state counts theirs too.
+    reset_form: how the input gives r and s for degree > 1: "free", as above, or "selection", "permutation" or
+    "transformation", where every step moves whole levels (modules/units.py). groups: units that stand beside these, as
+    (number, degree) each; the attribute d_state counts theirs too.
     levels: round r, s and x0 to that many levels in [-1, 1], so that the states live on a finite grid.
     output_gate: without it, y = W_o x. train_init: learn x0. dropout: of the input. s_r_init: "small_init", "kaiming"
     or "asymmetric" (modules/init.py). For degree > 1 it initialises s alone, one below what it is for degree one;
@@ -95,7 +95,7 @@ class MinMaxNeuron(nn.Module):
             n = block.degree
             if block.form != "free":
                 choice_init_(weight_r, weight_s, self.d_model)
-                levels_init_(x0.view(-1, n))
+                levels_init_(x0.view(-1, n), lowest=0.0 if block.form == "transformation" else -1.0)
                 continue
             if s_r_init == "kaiming":
                 kaiming_init_(weight_r)
@@ -129,7 +129,8 @@ class MinMaxNeuron(nn.Module):
 
     def start(self) -> Tensor:
         """x0 as the recurrence sees it: on the grid if there is one; (D,), or (U, N). With groups, (D,) of all."""
-        x0 = self.x0 if self.levels is None else round_to_levels(self.x0, self.levels)
+        parts = [block.begin(x0) for block, x0 in zip(self.blocks, self._split(self.x0), strict=True)]
+        x0 = torch.cat(parts) if len(parts) > 1 else parts[0]
         return x0 if self.degree == 1 or len(self.blocks) > 1 else x0.view(-1, self.degree)
 
     def states(self, z: Tensor, x: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:

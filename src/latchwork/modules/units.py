@@ -10,8 +10,10 @@ from torch import Tensor
 from latchwork.modules.choice import MOST, choose_permutation, choose_rows
 from latchwork.ops import minmax_scan, minmax_step
 from latchwork.ops.selection import as_minmax, selection_scan
+from latchwork.ops.transformation import as_minmax as moves_as_minmax
+from latchwork.ops.transformation import transformation_scan
 
-RESET_FORMS = ("free", "selection", "permutation")
+RESET_FORMS = ("free", "selection", "permutation", "transformation")
 
 
 def round_to_levels(values: Tensor, levels: int) -> Tensor:
@@ -30,10 +32,12 @@ def round_to_levels(values: Tensor, levels: int) -> Tensor:
 class Units:
     """`size` state scalars in units of `degree`, and how the input gives r and s.
 
-    "free": the entries of r and s are what drives them. For degree > 1 there are also two forms whose steps move whole
-    levels, so that no training blurs them, and whose gradient is that of ops/selection.py. "selection": of n + 1 logits
-    for each row i the largest says what x[i] becomes: one of the n levels of the unit, or x0[i]. "permutation": the
-    permutation of the largest sum of n x n logits moves the levels.
+    "free": the entries of r and s are what drives them. For degree > 1 there are also forms whose steps move whole
+    levels, so that no training blurs them, and whose gradient is a surrogate (ops/selection.py). "selection": of n + 1
+    logits for each row i the largest says what x[i] becomes: one of the n levels of the unit, or x0[i]. "permutation":
+    the permutation of the largest sum of n x n logits moves the levels. "transformation": of n logits for each level
+    the largest says where it goes; where several meet the largest stays, where none comes there is 0. Its levels are
+    from 0 to 1, and one unit can be any map of its n places into themselves: permutation, reset, and all between.
     """
 
     size: int
@@ -51,16 +55,17 @@ class Units:
     @property
     def widths(self) -> list[int]:
         """How many numbers give r, or the logits, and how many s, or the logits of taking x0."""
-        return [self.size * self.degree, 0 if self.form == "permutation" else self.size]
+        return [self.size * self.degree, self.size if self.form in ("free", "selection") else 0]
 
     def signals(self, z: Tensor, x0: Tensor) -> tuple[Tensor, Tensor]:
         """r and s out of z (..., sum(widths)): (..., D), or (..., U, N, N) and (..., U, N). x0: as the states begin.
 
-        Of whole levels, r is the largest level of the unit at what is chosen, all else the smallest.
+        Of whole levels, r is the largest level of the unit at what is chosen, all else the smallest, or 0.
         """
+        if self.form == "transformation":
+            return moves_as_minmax(self.choose(z)[1], x0.amax(-1), z.dtype)
         if self.form != "free":
-            choice = self.choose(z)[1]
-            return as_minmax(choice, x0, x0.amin(-1), x0.amax(-1), z.dtype)
+            return as_minmax(self.choose(z)[1], x0, x0.amin(-1), x0.amax(-1), z.dtype)
         r, s = z.split_with_sizes(self.widths, dim=-1)
         if self.levels is not None:
             r, s = round_to_levels(r, self.levels), round_to_levels(s, self.levels)
@@ -68,12 +73,19 @@ class Units:
             r, s = self._in_units(r, 2), self._in_units(s, 1)
         return r, s
 
+    def begin(self, x0: Tensor) -> Tensor:
+        """x0 (size,) as the recurrence sees it: on the grid if there is one, and not below 0 if that is none."""
+        x0 = x0 if self.levels is None else round_to_levels(x0, self.levels)
+        return x0.clamp(min=0) if self.form == "transformation" else x0
+
     def choose(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Weights (..., U, N, K) and choice (..., U, N): see modules/choice.py."""
         logits, take = z.split_with_sizes(self.widths, dim=-1)
         logits = self._in_units(logits, 2)
         if self.form == "permutation":
             return choose_permutation(logits)
+        if self.form == "transformation":
+            return choose_rows(logits)
         return choose_rows(torch.cat([logits, self._in_units(take, 1).unsqueeze(-1)], -1))
 
     def _in_units(self, a: Tensor, dimensions: int) -> Tensor:
@@ -86,6 +98,8 @@ class Units:
         state = None if x is None else x.to(z.dtype).view(x.shape[0], *x0.shape)
         if self.form != "free" and torch.is_grad_enabled():
             weights, choice = self.choose(z)
+            if self.form == "transformation":
+                return transformation_scan(weights, choice, x0, state=state, reset=reset).flatten(2)
             s = x0 if self.form == "selection" else None
             return selection_scan(weights, choice, x0, s=s, state=state, reset=reset).flatten(2)
         r, s = self.signals(z, x0)
