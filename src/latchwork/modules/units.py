@@ -99,6 +99,7 @@ class Units:
         if self.form != "free" and torch.is_grad_enabled():
             weights, choice = self.choose(z)
             if self.form == "transformation":
+                state = None if state is None else state.clamp(min=0)  # as the step itself does with what is below
                 return transformation_scan(weights, choice, x0, state=state, reset=reset).flatten(2)
             s = x0 if self.form == "selection" else None
             return selection_scan(weights, choice, x0, s=s, state=state, reset=reset).flatten(2)
