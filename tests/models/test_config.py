@@ -57,6 +57,7 @@ def test_the_fields_and_defaults_of_the_language_model_are_those_of_the_paper():
     assert config.to_dict() == {
         "backbone": {**SIZES, **DEFAULTS},
         "head_dropout": 0.0,
+        "embedding_init": "small_init",
         "tie_weights": True,
         "output_gate": None,
         "conv_type": None,
@@ -250,6 +251,15 @@ def test_fields_of_both_configurations_may_change_in_a_preset(name):
     backbone = MinMaxRNCConfig(**{**PRESETS[name], "n_layers": 3, "output_gate": False})
     assert config == MinMaxRNCLMConfig(backbone=backbone, tie_weights=False, head_dropout=0.2)
     assert config.resolved_backbone == backbone
+
+
+def test_the_preset_for_state_tracking():
+    config = MinMaxRNCLMConfig.state_tracking(5)
+    assert (config.backbone.d_state, config.backbone.degree, config.backbone.reset_form) == (80, 5, "selection")
+    assert (config.tie_weights, config.embedding_init) == (False, "normal")
+    changed = MinMaxRNCLMConfig.state_tracking(3, units=4, reset_form="transformation", embedding_init="small_init")
+    assert (changed.backbone.d_state, changed.backbone.reset_form) == (12, "transformation")
+    assert changed.embedding_init == "small_init"
 
 
 def test_groups_and_forms_survive_a_trip_to_disk():

@@ -301,3 +301,12 @@ def test_a_vocabulary_of_one_token_works():
     model = make_model(1)
     logits, _ = model(torch.zeros(2, 50).long())
     assert logits.shape == (2, 50, 1)
+
+
+@pytest.mark.parametrize(("init", "std"), [("small_init", (2 / (5 * 64)) ** 0.5), ("normal", 1.0)])
+@pytest.mark.parametrize("tie", [True, False])
+def test_the_embedding_starts_as_its_init_says_and_a_head_of_its_own_small(init, std, tie):
+    model = MinMaxRNC_LM(500, MinMaxRNCLMConfig.small(d_model=64, embedding_init=init, tie_weights=tie))
+    assert model.embedding.weight.std().item() == pytest.approx(std, rel=0.05)
+    if not tie:
+        assert model.head.weight.std().item() == pytest.approx((2 / (5 * 64)) ** 0.5, rel=0.05)

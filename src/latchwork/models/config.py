@@ -162,11 +162,13 @@ class MinMaxRNCLMConfig:
 
     output_gate, conv_type and ffn_dropout stand in for the backbone's where given. In the paper they always do; here
     None, the default, leaves the backbone as it says. `resolved_backbone` is what is built.
+    embedding_init: "small_init", N(0, 2 / (5 d_model)), as the paper has it, or "normal", N(0, 1).
     """
 
     backbone: MinMaxRNCConfig
     head_dropout: float = 0.0
     tie_weights: bool = True
+    embedding_init: Literal["small_init", "normal"] = "small_init"
     output_gate: bool | None = None
     conv_type: ConvType | None = None
     ffn_dropout: float | None = None
@@ -198,6 +200,17 @@ class MinMaxRNCLMConfig:
         """On MinMaxRNCConfig.large(); the fields of both configurations may be changed."""
         return _preset(cls, MinMaxRNCConfig.large, changes)
 
+    @classmethod
+    def state_tracking(cls, degree: int, units: int = 16, **changes: Any) -> MinMaxRNCLMConfig:
+        """One layer of units that select whole levels, as it learns groups: see docs/state_tracking.md.
+
+        degree: that of the units, the points that the group moves. reset_form="transformation" is for all maps of a
+        set into itself, where points may meet. The fields of both configurations may be changed.
+        """
+        values = {"d_model": 128, "n_layers": 1, "d_state": units * degree, "degree": degree, "reset_form": "selection"}
+        values |= {"conv_type": "gated", "conv_init_val": -6.0, "output_gate": False, "ffn_dropout": 0.0}
+        return _preset(cls, MinMaxRNCConfig, {**values, "tie_weights": False, "embedding_init": "normal", **changes})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
         return {**asdict(self), "backbone": self.backbone.to_dict()}
@@ -214,7 +227,7 @@ def _preset(
     cls: type[MinMaxRNCLMConfig], backbone: typing.Callable[..., MinMaxRNCConfig], changes: dict[str, Any]
 ) -> MinMaxRNCLMConfig:
     """A field of both configurations goes to the backbone, so that it is said once."""
-    own = {"head_dropout", "tie_weights"}
+    own = {"head_dropout", "tie_weights", "embedding_init"}
     around = {name: value for name, value in changes.items() if name in own}
     inside = {name: value for name, value in changes.items() if name not in own}
     return cls(backbone=backbone(**inside), **around)

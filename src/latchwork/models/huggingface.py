@@ -41,7 +41,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose 
 State.is_croppable = False  # type: ignore[attr-defined]
 
 _BACKBONE = tuple(field.name for field in fields(MinMaxRNCConfig))
-_AROUND = ("head_dropout", "tie_weights")
+_AROUND = ("head_dropout", "tie_weights", "embedding_init")
 _OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache")
 _THEIRS = {
     *vars(PreTrainedConfig()),
@@ -53,7 +53,7 @@ _CODE = "modeling_minmaxrnc"  # the file that a saved folder has for trust_remot
 
 
 class MinMaxRNCHFConfig(PreTrainedConfig):
-    """vocab_size and the fields of MinMaxRNCConfig, with head_dropout and tie_weights, as transformers keeps them.
+    """vocab_size and the fields of MinMaxRNCConfig and MinMaxRNCLMConfig, as transformers keeps them.
 
     hidden_size, num_hidden_layers and tie_word_embeddings are other names of d_model, n_layers and tie_weights.
     use_cache: whether the state is returned where a call does not say. What PreTrainedConfig itself knows may be given

@@ -38,7 +38,10 @@ class MinMaxRNC_LM(nn.Module):
         self.backbone = MinMaxRNC(config.resolved_backbone)
         self.head_dropout = nn.Dropout(config.head_dropout)
         self.head = Linear(d_model, vocab_size, bias=False)
-        small_init_init_(self.embedding.weight, d_model)
+        if config.embedding_init == "small_init":
+            small_init_init_(self.embedding.weight, d_model)
+        else:
+            nn.init.normal_(self.embedding.weight)
         if config.tie_weights:
             self.head.weight = self.embedding.weight
         else:
