@@ -1,0 +1,254 @@
+"""Jobs, each a problem, a model, a learning rate and a seed; what a finished one leaves is one small file of JSON.
+
+Two processes may work on the same folder: a job is locked while it runs, and a lock ends with its process. A job that
+was killed leaves nothing, and is run again from its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from torch import nn
+
+from latchwork import MinMaxRNC_LM
+from latchwork.automata import Machine, certify
+from latchwork.automata.findings import Counterexample, Proof
+from latchwork.automata.prune import prune_states
+from latchwork.evaluation.streaming import evaluate
+from latchwork.files import read_json, write_text
+from latchwork.tasks import Automaton, LastStep, Task, make_task
+from latchwork.training.curriculum import LengthCurriculum, learn_by_length
+from latchwork.training.display import LengthDisplay
+from latchwork.training.manifest import manifest
+from latchwork.training.seeds import seed_everything
+from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
+
+Record = dict[str, Any]
+LENGTHS = (40, 128, 512, 8192)
+LONG = 1 << 20  # tested only where there was no error at the last of LENGTHS
+ANSWERS = 1 << 16  # steps of each test: so many sequences of its length
+ROUNDS = 3  # of training a little more and asking for a proof
+WORDS = 64  # on which a unit must not be needed, to be taken out
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a job gives up: steps and seconds of its training; long: the length of the longest test."""
+
+    steps: int = 10_000
+    seconds: float = 600.0
+    long: int = LONG
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training and its tests."""
+
+    problem: Problem
+    model: str
+    rate: float
+    seed: int
+
+    @property
+    def file(self) -> str:
+        """The name of its record, which no other job has."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.problem.name).strip("-")
+        return f"{words}_{self.model}_{self.rate:g}_{self.seed}.json"
+
+
+def run_all(
+    problems: Sequence[Problem],
+    models: Sequence[str],
+    seeds: int,
+    folder: Path,
+    limits: Limits,
+    tell: Callable[[str], None],
+    work: Callable[[Job, Limits], Record] | None = None,
+    wait: float = 5.0,
+) -> list[str]:
+    """Run what has not been run; the errors of those that failed.
+
+    Of another model than ours the first seed is trained at each of RATES, and then all seeds at the best of them.
+    What another process is at is waited for, `wait` seconds at a time.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    failed: dict[Job, str] = {}
+    while True:
+        waiting = ran = 0
+        for problem in problems:
+            for model in models:
+                for job in _known(problem, model, seeds, folder):
+                    if job in failed or (folder / job.file).exists():
+                        continue
+                    try:
+                        done = run_once(job, folder, limits, work or run, tell)
+                    except Exception as error:  # one job must not stop the others
+                        failed[job] = f"{job.file}: {type(error).__name__}: {error}"
+                        tell(failed[job])
+                        continue
+                    ran, waiting = ran + done, waiting + (not done)
+        if not ran and not waiting:
+            return list(failed.values())
+        if not ran:
+            time.sleep(wait)
+
+
+def run_once(
+    job: Job, folder: Path, limits: Limits, work: Callable[[Job, Limits], Record], tell: Callable[[str], None]
+) -> bool:
+    """Run a job and write its record, unless it is there; False if another process is at it."""
+    path = folder / job.file
+    try:
+        with FileLock(folder / f".{job.file}.lock", timeout=0):
+            if not path.exists():
+                record = work(job, limits)
+                write_text(path, json.dumps(record) + "\n")
+                tell(describe(record))
+    except Timeout:
+        return False
+    return True
+
+
+def _known(problem: Problem, model: str, seeds: int, folder: Path) -> Iterable[Job]:
+    """The jobs that can be told already: the seeds at the best rate only when all rates have been tried."""
+    if model == OURS:
+        return [Job(problem, model, RATE, seed) for seed in range(seeds)]
+    tried = [Job(problem, model, rate, 0) for rate in RATES]
+    records = [read_json(folder / job.file) for job in tried]
+    found = [record for record in records if record is not None]
+    if len(found) < len(tried):
+        return tried
+    return [Job(problem, model, best_rate(found), seed) for seed in range(seeds)]
+
+
+def best_rate(records: Sequence[Record]) -> float:
+    """The rate of the record that was learnt in the fewest steps; else of the longest words, and most right answers."""
+
+    def rank(record: Record) -> tuple[float, ...]:
+        training = record["training"]
+        steps = -training["steps"] if training["learnt"] else 0
+        return training["learnt"], steps, training["length"], record["tests"][0]["accuracy"]
+
+    return float(max(records, key=rank)["rate"])
+
+
+def run(job: Job, limits: Limits) -> Record:
+    """Train, test at every length, and of ours take out idle units and ask for a proof."""
+    seed_everything(job.seed)
+    task = make_task(job.problem.task)
+    dense = task.task if isinstance(task, LastStep) else task  # tests and proofs are of every answer
+    model = make_model(job.model, task, job.problem.units)
+    curriculum = LengthCurriculum(
+        learning_rate=job.rate, longest=job.problem.length, steps=limits.steps, seconds=limits.seconds
+    )
+    with LengthDisplay(f"{job.problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
+        learning = learn_by_length(model, task, curriculum, seed=job.seed, watch=display.watch)
+    began = time.monotonic()
+    record: Record = {
+        "problem": job.problem.name,
+        "task": job.problem.task,
+        "length": job.problem.length,
+        "model": job.model,
+        "rate": job.rate,
+        "seed": job.seed,
+        "letters": dense.successor.shape[1] if isinstance(dense, Automaton) else dense.vocabulary,
+        "units": vars(job.problem.units) if job.model == OURS else None,
+        "parameters": parameters(model),
+        "limits": vars(limits),
+        "training": learning.to_dict(),
+        "tests": test(model, dense, limits.long),
+    }
+    record["test_seconds"] = round(time.monotonic() - began, 1)
+    if job.model == OURS and learning.learnt:
+        assert isinstance(model, MinMaxRNC_LM)
+        record["proof"] = prove(model, task, dense, curriculum, job.seed, limits.long)
+    record["solved"] = solved(record)
+    described = manifest({})
+    return {**record, **{name: described[name] for name in ("versions", "commit", "hardware", "date")}}
+
+
+def solved(record: Record) -> bool:
+    """Whether it was learnt and there was no error in any test: of ours, in those of the network without idle units."""
+    tests = record["proof"]["tests"] if record.get("proof") else record["tests"]
+    return bool(record["training"]["learnt"] and all(each["errors"] == 0 for each in tests))
+
+
+def test(model: nn.Module, task: Task, long: int) -> list[Record]:
+    """Accuracy at each length, over all steps up to it; at `long` only where the length before had no error."""
+    found: list[Record] = []
+    for length in (*[each for each in LENGTHS if each < long], long):
+        if length == long and found and found[-1]["errors"]:
+            break
+        rows = max(1, min(256, ANSWERS // length))
+        one = evaluate(model, task, seed=1, sequences=rows, length=length, rows=rows, chunk=min(length, 1024))
+        errors = sum(asked - right for _, _, asked, right in one["positions"])
+        answers = sum(asked for _, _, asked, _ in one["positions"])
+        kept = {"positions": one["positions"], "constant": one["constant"]} if length == LENGTHS[-1] else {}
+        found.append({"length": length, "accuracy": one["average"], "errors": errors, "answers": answers, **kept})
+    return found
+
+
+def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurriculum, seed: int, long: int) -> Record:
+    """Without its idle units, and after some more training: is the network right on all words?"""
+    began, longest = time.monotonic(), curriculum.longest
+    smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, longest))
+    config = smaller.config.resolved_backbone
+    tune = replace(
+        curriculum, learning_rate=curriculum.learning_rate / 2, shortest=min(32, longest), longest=min(32, longest),
+        right=60, steps=1000, seconds=120.0,
+    )  # fmt: skip
+    rounds: list[Record] = []
+    for number in range(ROUNDS):
+        learning = learn_by_length(smaller, task, tune, seed=1000 * (number + 1) + seed)
+        found = certify(smaller.eval(), Machine.from_task(dense), no_answer=dense.vocabulary)
+        rounds.append({"steps": learning.steps, "right": learning.learnt, "result": type(found).__name__.lower()})
+        if isinstance(found, Proof):
+            rounds[-1].update(states=found.states, margin=round(found.margin, 3))
+            break
+        if isinstance(found, Counterexample):
+            rounds[-1].update(word=list(found.word))
+        else:
+            rounds[-1].update(reason=found.reason)
+    seconds = time.monotonic() - began
+    return {
+        "result": rounds[-1]["result"],
+        "units": config.d_state // config.degree,
+        "rounds": rounds,
+        "certify_seconds": round(found.seconds, 2),
+        "seconds": round(seconds, 1),
+        "tests": test(smaller, dense, long),
+    }
+
+
+def describe(record: Record) -> str:
+    """One line of it."""
+    training, last = record["training"], record["tests"][-1]
+    words = [
+        f"{record['problem']} {record['model']} rate {record['rate']:g} seed {record['seed']}:",
+        f"{training['stopped']} at length {training['length']} after {training['steps']} steps,",
+        f"{training['seconds']:.0f} s; {last['errors']} errors of {last['answers']} at length {last['length']}",
+    ]
+    if record.get("proof"):
+        words.append(f"; {record['proof']['units']} units left, {record['proof']['result']}")
+    return " ".join(words).replace(" ;", ";")
+
+
+def read_all(folder: Path) -> list[Record]:
+    """Every record in the folder, those of PROBLEMS in their order."""
+    records = [read_json(path) for path in sorted(folder.glob("[!.]*.json"))]
+    order = {name: number for number, name in enumerate(PROBLEMS)}
+    found = [record for record in records if record is not None]
+    return sorted(found, key=lambda each: (order.get(each["problem"], len(order)), each["model"], each["seed"]))
+
+
+def make_threads_one() -> None:
+    """A run uses one thread: two processes side by side use two cores better."""
+    torch.set_num_threads(1)

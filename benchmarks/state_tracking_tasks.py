@@ -1,0 +1,146 @@
+"""What is run: the tasks with the units that learn them, and the models that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.baselines.mamba import Mamba
+from latchwork.baselines.recurrent import Recurrent
+from latchwork.baselines.slstm import SLSTM
+from latchwork.baselines.transformer import Transformer
+from latchwork.tasks import Task
+
+
+@dataclass(frozen=True)
+class Units:
+    """Of our layer: how its units move their levels, how many levels each has, and how many units there are."""
+
+    form: str
+    degree: int
+    units: int = 16
+    d_model: int = 128
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task at a training length, and our units for it."""
+
+    task: str
+    units: Units
+    length: int = 40
+
+    @property
+    def name(self) -> str:
+        """The task, and its length where that is not 40."""
+        return self.task if self.length == 40 else f"{self.task}, {self.length}"
+
+
+# Parity with many units is a lottery, which frozen random permutations win: two units are evidence.
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem("word_problem(S5)", Units("selection", 5)),
+        Problem("word_problem(A5)", Units("selection", 5)),
+        Problem("word_problem(S3)", Units("selection", 3)),
+        Problem("cyclic(60)", Units("selection", 5)),
+        Problem("transformations(3)", Units("transformation", 3)),
+        Problem("parity", Units("transformation", 2, 2)),
+        Problem("word_problem(S5, generators)", Units("selection", 5)),
+        Problem("word_problem(S5, swaps)", Units("selection", 5)),
+        Problem("word_problem(A4xZ5)", Units("selection", 5)),
+        Problem("word_problem(D4)", Units("selection", 4)),
+        Problem("cyclic(2)", Units("transformation", 2, 2)),
+        Problem("cyclic(3)", Units("selection", 3)),
+        Problem("cyclic(5)", Units("selection", 5)),
+        Problem("cyclic(7)", Units("selection", 7)),
+        Problem("cycle_navigation", Units("selection", 5)),
+        Problem("modular_arithmetic", Units("transformation", 25, 4)),
+        Problem("transformations(4, 8, 0)", Units("transformation", 4)),
+        Problem("transformations(5, 10, 0)", Units("transformation", 5)),
+        Problem("transformations(8, 6, 0)", Units("transformation", 8)),
+        Problem("last_step(parity)", Units("transformation", 2, 2)),
+        Problem("last_step(word_problem(S3))", Units("selection", 3)),
+        Problem("last_step(transformations(3))", Units("transformation", 3)),
+        Problem("last_step(word_problem(A5))", Units("selection", 5)),
+        Problem("word_problem(S3)", Units("selection", 3), 512),
+        Problem("word_problem(A5)", Units("selection", 5), 128),
+        Problem("word_problem(S5)", Units("selection", 5), 128),
+        Problem("word_problem(S5)", Units("selection", 5), 512),
+        Problem("transformations(3)", Units("transformation", 3), 512),
+    )
+}
+OURS = "minmax"
+RATE = 5e-3  # ours, the curriculum's own
+RATES = (1e-3, 3e-3, 1e-2)  # tried for each of the others, with the first seed
+LAYERS = 2  # of the others, as in the paper's tables; ours has one
+WINDOW = 2048  # of the Transformer, for constant memory
+
+# How to make each of a vocabulary and a width, and what the width must be a multiple of.
+BASELINES: dict[str, tuple[Callable[..., nn.Module], int]] = {
+    "lstm": (partial(Recurrent, kind=nn.LSTM), 1),
+    "gru": (partial(Recurrent, kind=nn.GRU), 1),
+    "slstm": (partial(SLSTM, dropout=0.0), 4),
+    "mamba": (Mamba, 1),
+    "transformer": (partial(Transformer, window=WINDOW), 8),
+}
+MODELS = (OURS, *BASELINES)
+
+
+def make_ours(vocabulary: int, units: Units, **changes: Any) -> MinMaxRNC_LM:
+    """One standard layer whose units move whole levels, as it learns best."""
+    values: dict[str, Any] = {
+        "d_model": units.d_model,
+        "n_layers": 1,
+        "d_state": units.units * units.degree,
+        "degree": units.degree,
+        "reset_form": units.form,
+        "conv_type": "gated",
+        "conv_init_val": -6.0,
+        "output_gate": False,
+        "ffn_dropout": 0.0,
+        **changes,
+    }
+    model = MinMaxRNC_LM(vocabulary, MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**values), tie_weights=False))
+    nn.init.normal_(model.embedding.weight, std=1.0)
+    return model
+
+
+def make_model(name: str, task: Task, units: Units) -> nn.Module:
+    """A model with weights drawn anew: ours, or one of the others with about as many parameters as ours."""
+    if name == OURS:
+        return make_ours(task.vocabulary, units)
+    if name not in BASELINES:
+        raise ValueError(f"model must be one of {', '.join(MODELS)}; got {name!r}")
+    make, multiple = BASELINES[name]
+    return make(
+        task.vocabulary,
+        LAYERS,
+        width=find_width(name, task.vocabulary, parameters(make_ours(task.vocabulary, units)), multiple),
+    )
+
+
+def find_width(name: str, vocabulary: int, wanted: int, multiple: int) -> int:
+    """The width of which a model has about as many parameters as wanted: they grow with it."""
+    make = BASELINES[name][0]
+
+    def count(times: int) -> int:
+        return parameters(make(vocabulary, LAYERS, width=times * multiple))
+
+    low, high = 1, 2
+    while count(high) < wanted:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) < wanted else (low, middle)
+    return multiple * min((low, high), key=lambda times: abs(count(times) - wanted))
+
+
+def parameters(model: nn.Module) -> int:
+    """Trainable parameters, a shared one counted once."""
+    return sum(each.numel() for each in model.parameters() if each.requires_grad)

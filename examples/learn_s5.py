@@ -1,0 +1,35 @@
+"""Learn to multiply the 120 permutations of S5, and prove it for words of any length: python examples/learn_s5.py"""
+
+import torch
+
+from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.automata import Machine, certify
+from latchwork.automata.prune import prune_states
+from latchwork.tasks import WordProblem
+from latchwork.training import LengthCurriculum, learn_by_length
+from latchwork.training.display import LengthDisplay
+
+
+def learn(group, degree, curriculum=LengthCurriculum()):  # noqa: B008 - frozen
+    """What the training came to, the network without its idle units, and what `certify` found of it."""
+    torch.manual_seed(0)
+    task = WordProblem(group)
+    layer = {"d_model": 128, "n_layers": 1, "output_gate": False, "conv_type": "gated", "conv_init_val": -6.0}
+    units = {"degree": degree, "d_state": 16 * degree, "reset_form": "selection", "ffn_dropout": 0.0}
+    config = MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**layer, **units), tie_weights=False)
+    model = MinMaxRNC_LM(task.vocabulary, config)
+    torch.nn.init.normal_(model.embedding.weight)
+    with LengthDisplay(task.name, curriculum.longest) as display:
+        learning = learn_by_length(model, task, curriculum, watch=display.watch)
+    smaller = prune_states(model.eval(), *task.sample("validation", 0, rows=64, length=40))
+    learn_by_length(
+        smaller, task, LengthCurriculum(learning_rate=2.5e-3, shortest=32, longest=32, right=60, steps=1000)
+    )
+    return learning, smaller, certify(smaller.eval(), Machine.from_task(task))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    learning, smaller, found = learn("S5", degree=5)
+    units = smaller.config.backbone.d_state // smaller.config.backbone.degree
+    print(f"{learning.stopped} after {learning.steps} steps and {learning.seconds:.0f} s; {units} units left; {found}")
