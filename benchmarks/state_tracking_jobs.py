@@ -191,7 +191,7 @@ def test(model: nn.Module, task: Task, long: int) -> list[Record]:
         one = evaluate(model, task, seed=1, sequences=rows, length=length, rows=rows, chunk=min(length, 1024))
         errors = sum(asked - right for _, _, asked, right in one["positions"])
         answers = sum(asked for _, _, asked, _ in one["positions"])
-        kept = {"positions": one["positions"], "constant": one["constant"]} if length == LENGTHS[-1] else {}
+        kept = {"constant": one["constant"], "positions": one["positions"]} if length < long else {}
         found.append({"length": length, "accuracy": one["average"], "errors": errors, "answers": answers, **kept})
     return found
 

@@ -266,11 +266,20 @@ def plot(groups: Groups) -> Figure:
 
 
 def curve(records: Sequence[Record]) -> tuple[list[float], list[float], list[float], list[float]]:
-    """For each bucket of positions: its middle; the median, lowest and highest accuracy of the seeds, in per cent."""
+    """For each bucket of positions: its middle; the median, lowest and highest accuracy of the seeds, in per cent.
+
+    A position is read from the shortest test that has it: short ones have more words.
+    """
     buckets: dict[tuple[int, int], list[float]] = {}
     for record in records:
-        for first, end, asked, right in (at(record["tests"], LENGTHS[-1]) or {}).get("positions", []):
-            buckets.setdefault((first, end), []).append(100 * right / asked)
+        before = 0
+        for test in record["tests"]:
+            if "positions" not in test:
+                continue
+            for first, end, asked, right in test["positions"]:
+                if first >= before:
+                    buckets.setdefault((first, end), []).append(100 * right / asked)
+            before = test["length"]
     places = [math.sqrt((first + 1) * end) for first, end in sorted(buckets)]
     shares = [buckets[key] for key in sorted(buckets)]
     return places, [median(each) for each in shares], [min(each) for each in shares], [max(each) for each in shares]

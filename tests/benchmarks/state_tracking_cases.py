@@ -8,7 +8,8 @@ def made_up(job, limits=Limits(), *, learnt=True, steps=None, length=None, wrong
     steps = 100 * (job.seed + 1) if steps is None else steps
     length = job.problem.length if length is None else length
     tests = [{"length": each, "accuracy": 1.0, "errors": 0, "answers": 65536} for each in LENGTHS]
-    buckets = [[0, 10, 80, 80], [10, 100, 720, 720], [100, 8192, 64736, 64736 - wrong]]
+    tests[0] |= {"positions": [[0, 10, 2560, 2560], [10, 40, 7680, 7680]], "constant": 0.25}
+    buckets = [[0, 40, 320, 0], [40, 100, 480, 480], [100, 8192, 64736, 64736 - wrong]]
     tests[-1] |= {"accuracy": 1 - wrong / 65536, "errors": wrong, "positions": buckets, "constant": 0.25}
     long = [{"length": LONG, "accuracy": 1.0, "errors": 0, "answers": LONG}]
     record = {
