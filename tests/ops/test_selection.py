@@ -53,7 +53,7 @@ def test_it_is_the_minmax_recurrence_bit_for_bit(sizes, taking, carried, reset, 
     r, s = as_minmax(choice, options["s"], -torch.inf, torch.inf, x0.dtype)
     state = options["state"]
     expected = minmax_scan(r, s, x0, state=state, reset=options["reset"])
-    for backend in ("auto", "reference"):
+    for backend in ("auto", "torch", "reference"):
         assert torch.equal(selection_scan(weights, choice, x0, **options, backend=backend), expected)
     if sizes[2] == 0:
         return
@@ -134,9 +134,10 @@ def test_every_dtype_moves_levels_exactly_and_writes_no_minus_zero(dtype):
 
 def test_it_compiles_without_a_break():
     (weights, choice, x0), options = make_case(2, 5, 2, 3, taking=True, carried=False, reset="random")
+    start = x0.expand(2, 2, 3)
     torch.library.opcheck(
-        torch.ops.latchwork.selection_scan,
-        (weights, choice, x0.expand(2, 2, 3), options["s"], options["reset"], x0.expand(2, 2, 3)),
+        torch.ops.latchwork.move_scan,
+        (weights, choice, start, options["s"].expand(2, 2, 3), options["reset"], start, False, "torch"),
         test_utils=("test_schema", "test_faketensor"),
     )
     compiled = torch.compile(lambda *a: selection_scan(*a, **options), fullgraph=True, backend="aot_eager")

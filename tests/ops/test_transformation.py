@@ -50,7 +50,7 @@ def test_it_is_the_minmax_recurrence_bit_for_bit(sizes, carried, reset, layout, 
     (weights, choice, x0), options = make_case(*sizes, carried=carried, reset=reset, layout=layout)
     r, s = as_minmax(choice, torch.inf, x0.dtype)
     expected = minmax_scan(r, s, x0, **options)
-    for backend in ("auto", "reference"):
+    for backend in ("auto", "torch", "reference"):
         assert torch.equal(transformation_scan(weights, choice, x0, **options, backend=backend), expected)
     r, s = as_minmax(choice, 3.0, x0.dtype)  # the largest level there is
     assert torch.equal(minmax_scan(r, s, x0, **options), expected)
@@ -148,9 +148,10 @@ def test_a_nan_stays_where_it_is_sent():
 
 def test_it_compiles_without_a_break():
     (weights, choice, x0), options = make_case(2, 5, 2, 3, carried=False, reset="random")
+    start = x0.expand(2, 2, 3)
     torch.library.opcheck(
-        torch.ops.latchwork.transformation_scan,
-        (weights, choice, x0.expand(2, 2, 3), options["reset"], x0.expand(2, 2, 3)),
+        torch.ops.latchwork.move_scan,
+        (weights, choice, start, None, options["reset"], start, True, "torch"),
         test_utils=("test_schema", "test_faketensor"),
     )
     compiled = torch.compile(lambda *a: transformation_scan(*a, **options), fullgraph=True, backend="aot_eager")

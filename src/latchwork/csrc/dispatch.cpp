@@ -17,6 +17,8 @@
     extern "C" int latchwork_forward_##isa(const Problem*);             \
     extern "C" int latchwork_backward_##isa(const Problem*);            \
     extern "C" int latchwork_compose_##isa(const Problem*);             \
+    extern "C" int latchwork_move_##isa(const Moves*);                  \
+    extern "C" int latchwork_move_back_##isa(const Moves*);             \
     extern "C" int latchwork_layer_forward_##isa(const Layer*);         \
     extern "C" int latchwork_layer_backward_##isa(const Layer*);        \
     extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
@@ -31,6 +33,7 @@ namespace {
 struct Isa {
     const char* name;
     Kernel forward, backward, compose;
+    MovesKernel move, move_back;
     LayerKernel layer_forward, layer_backward;
     int64_t (*layer_tape)(const Layer*);
     ResponseKernel respond, respond_back;
@@ -39,6 +42,7 @@ struct Isa {
 };
 #define ROW(isa)                                                                                               \
     {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
+     latchwork_move_##isa, latchwork_move_back_##isa,                                                          \
      latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
      latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa,                     \
      latchwork_head_##isa},
@@ -70,18 +74,20 @@ const Isa& chosen() {
 }
 
 // Matrix units are transposed in registers eight at a time (transpose.h), which AVX2 has and AVX-512 would not speed up.
-const Isa& chosen_for(const Problem* p) {
+const Isa& chosen_for(int64_t degree) {
     for (const Isa& isa : isas)
-        if (p->degree && !std::strcmp(chosen().name, "avx512") && !std::strcmp(isa.name, "avx2")) return isa;
+        if (degree && !std::strcmp(chosen().name, "avx512") && !std::strcmp(isa.name, "avx2")) return isa;
     return chosen();
 }
 
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p).forward(p); }
-EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p).backward(p); }
-EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p).compose(p); }
+EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p->degree).forward(p); }
+EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p->degree).backward(p); }
+EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p->degree).compose(p); }
+EXPORT int latchwork_move(const Moves* p) { return chosen_for(p->degree).move(p); }
+EXPORT int latchwork_move_back(const Moves* p) { return chosen_for(p->degree).move_back(p); }
 EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forward(p); }
 EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
 EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }

@@ -2,6 +2,7 @@
 #include "degree_n.h"
 #include "degree_one.h"
 #include "drive.h"
+#include "moves.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -64,4 +65,6 @@ int JOIN(latchwork_backward_, LATCHWORK_ISA)(const Problem* p) {
 int JOIN(latchwork_compose_, LATCHWORK_ISA)(const Problem* p) {
     return LATCHWORK_ISA::run_dtype(*p, LATCHWORK_ISA::Task::COMPOSE);
 }
+int JOIN(latchwork_move_, LATCHWORK_ISA)(const Moves* p) { return LATCHWORK_ISA::run_moves_dtype(*p, false); }
+int JOIN(latchwork_move_back_, LATCHWORK_ISA)(const Moves* p) { return LATCHWORK_ISA::run_moves_dtype(*p, true); }
 }

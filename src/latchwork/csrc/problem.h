@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // To be raised, here and in ops/cpu.py, with every change of a structure that crosses from Python to C++.
-constexpr int64_t INTERFACE = 2;
+constexpr int64_t INTERFACE = 3;
 
 // A tensor (batch, time, ...) whose inner dimensions are contiguous. Strides are in elements.
 struct Rows {
@@ -28,3 +28,19 @@ struct Problem {
 };
 
 using Kernel = int (*)(const Problem*);
+
+// Units that move whole levels: see ops/moves.py, whose moves_cpu.py mirrors this field by field.
+struct Moves {
+    int64_t dtype;
+    int64_t batch, time, units, degree;
+    int64_t sends;  // 0: place i takes level choice[i]. 1: level k goes to place choice[k]
+    int64_t threads;
+    Rows choice;  // int64, (B, T, U, n)
+    Rows x;       // the states, written by forward and read by backward
+    Rows state, x0, s;  // s.data is null where no place takes a level of its own; else choice may be n
+    Rows reset;         // as in Problem
+    Rows grad, grad_weights, grad_state, grad_x0, grad_s;  // grad_weights: (B, T, U, n, n), or (B, T, U, n, n + 1) with s
+};
+
+using MovesKernel = int (*)(const Moves*);
+enum { NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2 };  // what a kernel returns that could not do its work

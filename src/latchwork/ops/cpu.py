@@ -10,7 +10,8 @@ from torch import Tensor
 
 from latchwork.ops.parallel import Gradients
 
-INTERFACE = 2  # as in csrc/problem.h
+INTERFACE = 3  # as in csrc/problem.h
+NO_SUCH_DTYPE = 1  # what the kernel returns, as there
 LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
@@ -78,7 +79,7 @@ def empty(shape: torch.Size, like: Tensor) -> Tensor:
     return fresh
 
 
-def _inner_contiguous(a: Tensor, inner: int) -> Tensor:
+def inner_contiguous(a: Tensor, inner: int) -> Tensor:
     """`a` itself if its last `inner` dimensions are contiguous, whatever the strides before them; else a copy."""
     expected = 1
     for size, stride in zip(reversed(a.shape[-inner:]), reversed(a.stride()[-inner:]), strict=True):
@@ -88,7 +89,8 @@ def _inner_contiguous(a: Tensor, inner: int) -> Tensor:
     return a
 
 
-def _rows(a: Tensor | None, *, time: bool = True) -> Rows:
+def rows(a: Tensor | None, *, time: bool = True) -> Rows:
+    """`a` (B, T, ...), or (B, ...) without time, as the kernel takes it; no address for None."""
     if a is None:
         return Rows(None, 0, 0)
     return Rows(a.data_ptr(), a.stride(0), a.stride(1) if time else 0)
@@ -105,22 +107,25 @@ def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
         degree=degree,
         threads=torch.get_num_threads(),
         chunk=chunk,
-        r=_rows(r),
-        s=_rows(s),
+        r=rows(r),
+        s=rows(s),
     )
 
 
-def _call(name: str, problem: Problem) -> None:
-    if getattr(library(), name)(ctypes.byref(problem)):
+def call(name: str, problem: ctypes.Structure) -> int:
+    """Run a function of the kernel; what it returns, 0 where all went well."""
+    code: int = getattr(library(), name)(ctypes.byref(problem))
+    if code == NO_SUCH_DTYPE:
         raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
+    return code
 
 
 def _prepare(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    return _inner_contiguous(r, r.dim() - 2), _inner_contiguous(s, s.dim() - 2)
+    return inner_contiguous(r, r.dim() - 2), inner_contiguous(s, s.dim() - 2)
 
 
 def _prepare_start(*starts: Tensor | None) -> list[Tensor | None]:
-    return [None if a is None else _inner_contiguous(a, a.dim() - 1) for a in starts]
+    return [None if a is None else inner_contiguous(a, a.dim() - 1) for a in starts]
 
 
 def forward(
@@ -140,9 +145,9 @@ def forward(
     r, s = _prepare(r, s)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
-    problem.x, problem.reset = _rows(x), _rows(reset)
-    problem.state, problem.x0 = _rows(state_, time=False), _rows(x0_, time=False)
-    _call("latchwork_forward", problem)
+    problem.x, problem.reset = rows(x), rows(reset)
+    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
+    call("latchwork_forward", problem)
     return x
 
 
@@ -168,11 +173,11 @@ def backward(
     grad, x = _prepare(grad, x)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
-    problem.x, problem.reset, problem.grad = _rows(x), _rows(reset), _rows(grad)
-    problem.state, problem.x0 = _rows(state_, time=False), _rows(x0_, time=False)
-    problem.grad_r, problem.grad_s = _rows(grad_r), _rows(grad_s)
-    problem.grad_state, problem.grad_x0 = _rows(grad_state, time=False), _rows(grad_x0, time=False)
-    _call("latchwork_backward", problem)
+    problem.x, problem.reset, problem.grad = rows(x), rows(reset), rows(grad)
+    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
+    problem.grad_r, problem.grad_s = rows(grad_r), rows(grad_s)
+    problem.grad_state, problem.grad_x0 = rows(grad_state, time=False), rows(grad_x0, time=False)
+    call("latchwork_backward", problem)
     return grad_r, grad_s, grad_state, grad_x0
 
 
@@ -185,7 +190,7 @@ def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> tu
     r, s = _prepare(r, s)
     (x0_,) = _prepare_start(x0)
     problem = _problem(r, s, 0)
-    problem.reset, problem.x0 = _rows(reset), _rows(x0_, time=False)
-    problem.whole_r, problem.whole_s = _rows(whole_r, time=False), _rows(whole_s, time=False)
-    _call("latchwork_compose", problem)
+    problem.reset, problem.x0 = rows(reset), rows(x0_, time=False)
+    problem.whole_r, problem.whole_s = rows(whole_r, time=False), rows(whole_s, time=False)
+    call("latchwork_compose", problem)
     return whole_r, whole_s

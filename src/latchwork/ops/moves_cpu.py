@@ -1,0 +1,94 @@
+"""Moves of whole levels by the C++ kernel: csrc/moves.h."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from latchwork.ops import cpu
+from latchwork.ops.cpu import Rows, empty, inner_contiguous, rows
+from latchwork.ops.moves_torch import Gradients, check_choice
+
+NO_SUCH_CHOICE = 2  # what the kernel returns, as in csrc/problem.h
+
+
+class Moves(ctypes.Structure):
+    """What the kernel is called with, field by field as in csrc/problem.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("dtype", "batch", "time", "units", "degree", "sends", "threads")),
+        *((name, Rows) for name in ("choice", "x", "state", "x0", "s", "reset")),
+        *((name, Rows) for name in ("grad", "grad_weights", "grad_state", "grad_x0", "grad_s")),
+    )
+
+
+def unfit(weights: Tensor) -> str | None:
+    """Why the kernel cannot take weights, or None."""
+    return cpu.MISSING if weights.device.type == "cpu" else f"weights is on {weights.device}, not on the CPU"
+
+
+def forward(
+    choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
+) -> Tensor:
+    """Every state; shapes as in `moves_torch`."""
+    x = empty(choice.shape, state)
+    if x.numel() == 0:
+        return x
+    choice, (state, s, x0) = inner_contiguous(choice, 2), _starts(state, s, x0)
+    moves = _moves(choice, x, state, s, reset, x0, sends)
+    if cpu.call("latchwork_move", moves) == NO_SUCH_CHOICE:
+        check_choice(choice, choice.shape[-1] + (s is not None))
+    return x
+
+
+def backward(
+    grad: Tensor,
+    choice: Tensor,
+    x: Tensor,
+    state: Tensor,
+    s: Tensor | None,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    sends: bool,
+) -> Gradients:
+    """The surrogate gradients, in one pass over time; every sum is in the order of `moves_torch`."""
+    grad_weights = empty(torch.Size((*choice.shape, choice.shape[-1] + (s is not None))), state)
+    grad_state = state.new_zeros(state.shape)
+    grad_s, grad_x0 = (None if a is None else state.new_zeros(state.shape) for a in (s, reset))
+    if choice.numel() == 0:
+        return grad_weights, grad_state, grad_s, grad_x0
+    choice, x, grad = (inner_contiguous(a, 2) for a in (choice, x, grad))
+    state, s, x0 = _starts(state, s, x0)
+    moves = _moves(choice, x, state, s, reset, x0, sends)
+    moves.grad, moves.grad_weights, moves.grad_state = rows(grad), rows(grad_weights), rows(grad_state, time=False)
+    moves.grad_s, moves.grad_x0 = rows(grad_s, time=False), rows(grad_x0, time=False)
+    cpu.call("latchwork_move_back", moves)
+    return grad_weights, grad_state, grad_s, grad_x0
+
+
+def _starts(state: Tensor, s: Tensor | None, x0: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    of_s, of_x0 = (None if a is None else inner_contiguous(a, 2) for a in (s, x0))
+    return inner_contiguous(state, 2), of_s, of_x0
+
+
+def _moves(
+    choice: Tensor, x: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
+) -> Moves:
+    batch, time, units, degree = choice.shape
+    return Moves(
+        dtype=cpu.DTYPES[state.dtype],
+        batch=batch,
+        time=time,
+        units=units,
+        degree=degree,
+        sends=sends,
+        threads=torch.get_num_threads(),
+        choice=rows(choice),
+        x=rows(x),
+        state=rows(state, time=False),
+        x0=rows(x0, time=False),
+        s=rows(s, time=False),
+        reset=rows(reset),
+    )

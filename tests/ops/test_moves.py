@@ -1,0 +1,144 @@
+"""Every backend of selection_scan and transformation_scan gives the same bits, in what it returns and in gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latchwork.ops import moves, moves_cpu, moves_torch
+from latchwork.ops.selection import selection_scan
+from latchwork.ops.transformation import transformation_scan
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+FORMS = ["taking", "taking or own", "sending"]
+needs_kernel = pytest.mark.skipif(moves_cpu.cpu.MISSING is not None, reason=str(moves_cpu.cpu.MISSING))
+
+
+def strided(values, layout):
+    """The same numbers, laid out otherwise over batch and time."""
+    if layout == "time first":
+        return values.transpose(0, 1).contiguous().transpose(0, 1)
+    if layout == "padded":
+        return torch.cat([values, values], 2)[:, :, : values.shape[2]]
+    return values
+
+
+def make_problem(B, T, U, N, *, form, reset, dtype=torch.float32, layout="contiguous", special=False):
+    """The arguments of a backend's forward, and a gradient."""
+    K = N + (form == "taking or own")
+    choice = strided(torch.randint(K, (B, T, U, N)), layout)
+    state, s, x0 = (torch.randn(B, U, N).to(dtype) for _ in range(3))
+    grad = strided(torch.randn(B, T, U, N).to(dtype), layout)
+    if special:
+        values = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, -1.0], dtype=dtype)
+        state, s, x0 = (values[torch.randint(len(values), a.shape)] for a in (state, s, x0))
+        grad = values[torch.randint(len(values), grad.shape)]
+    if form == "sending":
+        state, x0 = state.abs(), x0.abs()
+    x0 = x0[:1].expand_as(x0)
+    when = None if reset is None else torch.rand(B, T) < reset
+    own = s if form == "taking or own" else None
+    return (choice, state, own, when, None if when is None else x0, form == "sending"), grad
+
+
+def assert_same_bits(one, other):
+    assert (one is None) == (other is None)
+    if one is None:
+        return
+    assert (one.dtype, one.shape) == (other.dtype, other.shape)
+    assert torch.equal(one.isnan(), other.isnan())
+    assert torch.equal(one.nan_to_num(), other.nan_to_num())
+    assert torch.equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
+
+
+def compare(backend, arguments, grad):
+    choice, state, s, reset, x0, sends = arguments
+    x = backend.forward(*arguments)
+    assert_same_bits(x, moves_torch.forward(*arguments))
+    rest = (grad, choice, x, state, s, reset, x0, sends)
+    for one, other in zip(backend.backward(*rest), moves_torch.backward(*rest), strict=True):
+        assert_same_bits(one, other)
+
+
+@needs_kernel
+@given(
+    sizes=st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 20), st.integers(1, 11)),
+    form=st.sampled_from(FORMS),
+    reset=st.sampled_from([None, 0.0, 0.3, 1.0]),
+    dtype=st.sampled_from(DTYPES),
+    layout=st.sampled_from(["contiguous", "time first", "padded"]),
+    special=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_kernel_gives_the_bits_of_torch(sizes, form, reset, dtype, layout, special, seed):
+    torch.manual_seed(seed)
+    compare(
+        moves_cpu,
+        *make_problem(*sizes, form=form, reset=reset, dtype=dtype, layout=layout, special=special),
+    )
+
+
+@needs_kernel
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sizes", [(1, 40, 100, 5), (5, 30, 37, 3), (2, 20, 33, 9)], ids=str)
+def test_more_threads_give_the_same_bits(form, sizes):
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        compare(moves_cpu, *make_problem(*sizes, form=form, reset=0.1))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_halves_are_summed_in_float32(form):
+    torch.manual_seed(0)
+    (choice, state, s, reset, x0, sends), grad = make_problem(1, 400, 2, 3, form=form, reset=0.05, dtype=torch.bfloat16)
+    x = moves_torch.forward(choice, state, s, reset, x0, sends)
+    given_wide = (a.float() if a is not None else None for a in (x, state, s))
+    wide = moves_torch.backward(grad.float(), choice, *given_wide, reset, x0.float(), sends)
+    for backend in moves.BACKENDS.values():
+        if backend.unfit(state) is None:
+            found = backend.backward(grad, choice, x, state, s, reset, x0, sends)
+            for one, other in zip(found, wide, strict=True):
+                assert_same_bits(one, None if other is None else other.bfloat16())
+
+
+@pytest.mark.parametrize("scan", [selection_scan, transformation_scan])
+def test_what_is_out_of_range_is_an_error_also_when_compiled(scan):
+    weights, x0 = torch.rand(1, 2, 1, 3, 3), torch.ones(1, 3)
+    for wrong in (3, -1):
+        choice = torch.tensor([[[[0, 1, 2]], [[0, wrong, 2]]]])
+        for backend in ("auto", "reference", *moves.BACKENDS):
+            if backend in moves.BACKENDS and moves.BACKENDS[backend].unfit(weights):
+                continue
+            with pytest.raises(ValueError, match="choice must be at least 0 and less than 3; got"):
+                scan(weights, choice, x0, backend=backend)
+        compiled = torch.compile(scan, backend="aot_eager", fullgraph=True)
+        with pytest.raises(ValueError, match="choice must be at least 0"):
+            compiled(weights, choice, x0)
+
+
+@pytest.mark.parametrize("scan", [selection_scan, transformation_scan])
+def test_a_backend_that_cannot_run_says_why(scan, monkeypatch):
+    weights, choice, x0 = torch.rand(1, 2, 1, 3, 3), torch.zeros(1, 2, 1, 3, dtype=torch.int64), torch.ones(1, 3)
+    with pytest.raises(ValueError, match=r"backend 'cuda' is unknown; there are auto, reference, .*torch"):
+        scan(weights, choice, x0, backend="cuda")
+    monkeypatch.setattr(moves_cpu.cpu, "MISSING", "it was not built")
+    with pytest.raises(ValueError, match="backend 'cpu' cannot run: it was not built"):
+        scan(weights, choice, x0, backend="cpu")
+    assert moves.choose("auto", weights) == "torch"
+    assert "not on the CPU" in moves_cpu.unfit(weights.to("meta"))
+    with pytest.raises(ValueError, match="choice must be on the device of weights, cpu; got meta"):
+        scan(weights, choice.to("meta"), x0)
+
+
+def test_an_expanded_gradient_is_read_where_it_is():
+    weights, x0 = torch.rand(2, 3, 2, 3, 3, requires_grad=True), torch.rand(2, 3)
+    choice = torch.randint(3, (2, 3, 2, 3))
+    found = []
+    for backend in ("auto", "torch"):
+        x = selection_scan(weights, choice, x0, backend=backend)
+        found.append(torch.autograd.grad(x.sum(), weights)[0])
+    assert torch.equal(*found)
