@@ -46,6 +46,7 @@ PLAIN = tiny(
 )
 STREAMS = replace(PLAIN, tbptt=6)
 BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
+ORTHOGONAL = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="muon"))
 # out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
 TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
     ("ddp", PLAIN, "ddp", None),
@@ -59,6 +60,8 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("streams", STREAMS, "ddp", None),
     ("streams-cut", STREAMS, "ddp", 3),
     ("lstm", BASELINE, "fsdp", None),
+    ("muon", ORTHOGONAL, "fsdp", 3),
+    ("muon", ORTHOGONAL, "fsdp", None),
 )
 
 

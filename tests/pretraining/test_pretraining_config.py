@@ -77,7 +77,7 @@ def test_a_value_by_step_is_that_of_the_last_piece_begun(pieces):
         ("batch", {"micro": 2, "context": 8, "accumulation": [[0]]}, r"batch\.accumulation must be a list of 2"),
         ("batch", {"micro": 2, "context": 8, "accumulation": [[0, 0]]}, "accumulation must have values of at least 1"),
         ("optimizer", {"learning_rate": 0.0}, "learning_rate, eps and clip must be positive"),
-        ("optimizer", {"learning_rate": 1e-3, "betas": [0.9, 1.0]}, "betas must be"),
+        ("optimizer", {"learning_rate": 1e-3, "betas": [0.9, 1.0]}, "betas and momentum must be"),
         ("optimizer", {"learning_rate": "fast"}, r"optimizer\.learning_rate must be a number; got 'fast'"),
         ("schedule", {"shape": "square"}, r"schedule\.shape must be one of 'linear', 'cosine', 'constant'"),
         ("schedule", {"warmup": 2}, "warmup and final must be between 0 and 1"),

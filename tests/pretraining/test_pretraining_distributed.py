@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from pretraining_cases import make_corpus
-from pretraining_worker import BASELINE, PLAIN, STREAMS, TWO_PROCESSES, run_two
+from pretraining_worker import BASELINE, ORTHOGONAL, PLAIN, STREAMS, TWO_PROCESSES, run_two
 from safetensors.torch import load_file
 
 from latchwork.pretraining.checkpoint import steps_of
@@ -35,7 +35,7 @@ def two(corpus, tmp_path_factory):
 def one(corpus, tmp_path_factory):
     """The folder with the runs of one process."""
     out = tmp_path_factory.mktemp("one")
-    for name, config in {"plain": PLAIN, "streams": STREAMS, "lstm": BASELINE}.items():
+    for name, config in {"plain": PLAIN, "streams": STREAMS, "lstm": BASELINE, "muon": ORTHOGONAL}.items():
         pretrain(config, corpus, out / name, peak=1.0)
     return out
 
@@ -103,6 +103,11 @@ def test_the_states_of_tbptt_are_carried_by_two_processes_and_from_two_to_one(on
     pretrain(STREAMS, corpus, tmp_path / "run", peak=1.0)
     assert_same_up_to_rounding(one / "streams", tmp_path / "run")
     assert losses(one / "streams") != pytest.approx(losses(one / "plain"), rel=2e-4)
+
+
+def test_muon_makes_whole_matrices_of_what_fsdp_shares_and_goes_on_with_them(one, two):
+    assert_same_up_to_rounding(one / "muon", two / "muon")
+    assert losses(one / "muon") != pytest.approx(losses(one / "plain"), rel=2e-4)
 
 
 def test_a_baseline_is_shared_too(one, two):

@@ -125,9 +125,12 @@ def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 
 def make_state(optimizer: torch.optim.Optimizer) -> None:
-    """AdamW's state before its first step, which it makes only then: a checkpoint is read into it."""
+    """The optimiser's state before its first step, which it makes only then: a checkpoint is read into it."""
     for group in optimizer.param_groups:
         for each in group["params"]:
+            if "momentum" in group:  # Muon's
+                optimizer.state[each] = {"momentum_buffer": torch.zeros_like(each)}
+                continue
             step = torch.zeros((), dtype=torch.float32, device=each.device)
             optimizer.state[each] = {"step": step, **{key: torch.zeros_like(each) for key in ("exp_avg", "exp_avg_sq")}}
 

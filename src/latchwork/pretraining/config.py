@@ -48,11 +48,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW. weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest
-    norm of the gradient, or None.
+    """name: "adamw"; or "muon", which steps the matrices between embedding and head along their momentum made
+    orthogonal, at matrix_rate times the learning rate, and all else as AdamW does (pretraining/muon.py).
+    weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the
+    gradient, or None.
     """
 
     learning_rate: float
+    name: Literal["adamw", "muon"] = "adamw"
+    momentum: float = 0.95
+    matrix_rate: float = 1.0
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: tuple[tuple[int, float], ...] = ((0, 0.1),)
@@ -64,8 +69,10 @@ class OptimizerConfig:
         _check_pieces("weight_decay", self.weight_decay, 0)
         if not self.learning_rate > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
             raise ValueError(f"learning_rate, eps and clip must be positive; got {self}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas must be at least 0 and less than 1; got {self.betas}")
+        if not all(0 <= beta < 1 for beta in (*self.betas, self.momentum)):
+            raise ValueError(f"betas and momentum must be at least 0 and less than 1; got {self}")
+        if self.name not in ("adamw", "muon") or not self.matrix_rate > 0:
+            raise ValueError(f"name must be 'adamw' or 'muon', and matrix_rate positive; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)
