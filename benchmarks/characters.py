@@ -1,19 +1,20 @@
 """Language models of characters of equal size: at equal tokens, at equal time, and by how much they have read.
 
-    python benchmarks/characters.py TEXT --tune    learning rates, on the training text alone; about an hour
+    python benchmarks/characters.py TEXT --tune    optimisers and rates, on the training text alone; about three hours
     python benchmarks/characters.py TEXT           about two hours; writes results/characters.json
 
 TEXT is tinyshakespeare.txt, its last tenth held out, as nanoGPT does. The budget is that of nanoGPT's run on a CPU:
 2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of the Transformer's 2,000 steps:
 another model gets as many steps as it makes in it, and its schedule is made for them. Runs are kept under --out, and
-those that are finished are not run again.
+those that are finished are not run again; so processes may each run some of the --models, and one more read all.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,43 +33,46 @@ from machine import describe
 RESULTS = Path(__file__).parent.parent / "results" / "characters.json"
 OURS, TRANSFORMER = "char-1m", "char-1m-transformer"
 MODELS = (OURS, TRANSFORMER, "char-1m-lstm", "char-1m-gru", "char-1m-mamba")
-RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+RATES = {"adamw": (1e-3, 2e-3, 4e-3), "muon": (1e-3, 2e-3, 4e-3)}  # Muon's matrices at twice the rate
 CONTEXT = 16_384
 
 
-def tune(text: Path, out: Path) -> dict[str, dict[str, float]]:
-    """The validation loss of each model for each rate, on the training text, the last tenth of which is held out."""
+def tune(text: Path, out: Path, models: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Each model's loss for each optimiser and rate, on the training text, the last tenth of which is held out."""
     whole = text.read_text()
     training = out / "training.txt"
     training.write_text(whole[: int(0.9 * len(whole))])
     corpus = make_corpus(training, out / "tuning-corpus")
     found: dict[str, dict[str, float]] = {}
-    for name in MODELS:
-        for rate in RATES:
-            config = find_config(name)
-            config = replace(config, optimizer=replace(config.optimizer, learning_rate=rate))
-            record = run(config, corpus, out / "tuning" / f"{name}-{rate:g}")
-            found.setdefault(name, {})[f"{rate:g}"] = record["validation"]["mean"]
-            print(f"{name:22} rate {rate:<6g} validation loss {record['validation']['mean']:.4f}", flush=True)
+    for name in models:
+        for kind, rates in RATES.items():
+            for rate in rates:
+                config = find_config(name)
+                optimizer = replace(config.optimizer, name=kind, learning_rate=rate, matrix_rate=2.0)
+                record = run(replace(config, optimizer=optimizer), corpus, out / "tuning" / f"{name}-{kind}-{rate:g}")
+                found.setdefault(name, {})[f"{kind} {rate:g}"] = loss = record["validation"]["mean"]
+                print(f"{name:22} {kind:6} rate {rate:<6g} validation loss {loss:.4f}", flush=True)
     return found
 
 
-def study(text: Path, out: Path, seeds: int) -> dict[str, Any]:
+def study(text: Path, out: Path, seeds: int, models: Sequence[str]) -> dict[str, Any]:
     """Every model for every seed, at equal tokens and at equal time."""
     corpus = make_corpus(text, out / "corpus")
     tokens = {
-        name: [run_seed(find_config(name), seed, corpus, out / "tokens") for seed in range(seeds)] for name in MODELS
+        name: [run_seed(find_config(name), seed, corpus, out / "tokens") for seed in range(seeds)] for name in models
     }
+    if TRANSFORMER not in models:
+        return {}  # its time is the budget of all
     budget = statistics.median(each["processor_seconds"] for each in tokens[TRANSFORMER])
     found: dict[str, Any] = {}
-    for name in MODELS:
+    for name in models:
         config = find_config(name)
         own = statistics.median(each["processor_seconds"] for each in tokens[name])
         steps = max(1, round(config.steps * budget / own))
         timed = [run_seed(replace(config, steps=steps), seed, corpus, out / "time") for seed in range(seeds)]
         found[name] = {
             "parameters": tokens[name][0]["parameters"],
-            "learning_rate": config.optimizer.learning_rate,
+            "optimizer": asdict(config.optimizer),
             "equal_tokens": summary(tokens[name]),
             "equal_time": summary(timed),
             "positions": by_position(out / "tokens" / f"{name}-seed0", corpus),
@@ -121,14 +125,16 @@ def main() -> None:
     parser.add_argument("--tune", action="store_true", help="learning rates, and nothing else")
     parser.add_argument("--out", type=Path, default=Path("runs/characters"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="some of them: nothing is written")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.tune:
-        tuned = {"machine": describe(1), "losses": tune(arguments.text, arguments.out)}
-        write_json(RESULTS.with_name("characters_tuning.json"), tuned)
-        return
-    write_json(RESULTS, {"machine": describe(1), **study(arguments.text, arguments.out, arguments.seeds)})
+        name, found = "characters_tuning.json", {"losses": tune(arguments.text, arguments.out, arguments.models)}
+    else:
+        name, found = RESULTS.name, study(arguments.text, arguments.out, arguments.seeds, arguments.models)
+    if set(arguments.models) == set(MODELS):
+        write_json(RESULTS.with_name(name), {"machine": describe(1), **found})
 
 
 if __name__ == "__main__":
