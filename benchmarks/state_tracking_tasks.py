@@ -48,7 +48,7 @@ PROBLEMS = {
         Problem("word_problem(S5)", Units("selection", 5)),
         Problem("word_problem(A5)", Units("selection", 5)),
         Problem("word_problem(S3)", Units("selection", 3)),
-        Problem("cyclic(60)", Units("selection", 5)),
+        Problem("cyclic(60)", Units("selection", 5, 32)),  # 3 x 4 x 5: several units together
         Problem("transformations(3)", Units("transformation", 3)),
         Problem("parity", Units("transformation", 2, 2)),
         Problem("word_problem(S5, generators)", Units("selection", 5)),

@@ -3,7 +3,8 @@
 import pytest
 from state_tracking_cases import made_up
 
-from state_tracking_jobs import Job
+import state_tracking
+from state_tracking_jobs import Job, Limits, run_all
 from state_tracking_report import MARKS, body, curve, errors, group, percent, published, spread, write
 from state_tracking_tasks import PROBLEMS
 
@@ -85,6 +86,17 @@ def test_the_page_is_written_between_its_marks_and_the_plot_beside_it_and_again_
     write(some(), page)
     assert (page.read_text(), page.with_suffix(".svg").read_text()) == (text, svg)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["page.md", "page.svg"]
+
+
+def test_the_command_writes_the_page_from_a_folder_of_records(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    records, page = tmp_path / "records", tmp_path / "page.md"
+    records.mkdir()
+    run_all([S3], ["minmax"], 2, records, Limits(), lambda line: None, made_up)
+    page.write_text(f"{MARKS[0]}\n{MARKS[1]}\n")
+    monkeypatch.setattr(state_tracking, "PAGE", page)
+    assert state_tracking.main(["--report", "--out", str(records)]) == 0
+    assert row(page.read_text(), "word_problem(S3)")[3] == "2/2"
 
 
 def test_what_cannot_be_written_is_said_and_nothing_is_changed(tmp_path):

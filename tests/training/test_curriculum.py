@@ -132,7 +132,8 @@ def test_lengths_grow_to_the_last_and_batches_have_as_many_tokens(shortest, more
     while length < plan.longest:
         assert plan.longer(length) >= min(length + 1, plan.longest)
         words = plan.words(length)
-        assert words == rows or words * int(length) <= tokens
+        assert words >= rows
+        assert words == rows or tokens - int(length) < words * int(length) <= tokens
         length, count = plan.longer(length), count + 1
     assert length == plan.longest == plan.longer(length)
     assert count <= more
