@@ -19,6 +19,8 @@
     extern "C" int latchwork_compose_##isa(const Problem*);             \
     extern "C" int latchwork_move_##isa(const Moves*);                  \
     extern "C" int latchwork_move_back_##isa(const Moves*);             \
+    extern "C" int latchwork_choose_##isa(const Choice*);               \
+    extern "C" int latchwork_choose_back_##isa(const Choice*);          \
     extern "C" int latchwork_layer_forward_##isa(const Layer*);         \
     extern "C" int latchwork_layer_backward_##isa(const Layer*);        \
     extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
@@ -34,6 +36,7 @@ struct Isa {
     const char* name;
     Kernel forward, backward, compose;
     MovesKernel move, move_back;
+    ChoiceKernel choose, choose_back;
     LayerKernel layer_forward, layer_backward;
     int64_t (*layer_tape)(const Layer*);
     ResponseKernel respond, respond_back;
@@ -42,7 +45,7 @@ struct Isa {
 };
 #define ROW(isa)                                                                                               \
     {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
-     latchwork_move_##isa, latchwork_move_back_##isa,                                                          \
+     latchwork_move_##isa, latchwork_move_back_##isa, latchwork_choose_##isa, latchwork_choose_back_##isa,     \
      latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
      latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa,                     \
      latchwork_head_##isa},
@@ -88,6 +91,8 @@ EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p->degree).b
 EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p->degree).compose(p); }
 EXPORT int latchwork_move(const Moves* p) { return chosen_for(p->degree).move(p); }
 EXPORT int latchwork_move_back(const Moves* p) { return chosen_for(p->degree).move_back(p); }
+EXPORT int latchwork_choose(const Choice* p) { return chosen_for(p->options).choose(p); }
+EXPORT int latchwork_choose_back(const Choice* p) { return chosen_for(p->options).choose_back(p); }
 EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forward(p); }
 EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
 EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }

@@ -43,4 +43,18 @@ struct Moves {
 };
 
 using MovesKernel = int (*)(const Moves*);
+
+// Rows of logits, each a choice: see ops/choice.py, which mirrors this field by field. A token is `rows` rows of numbers;
+// Rows::batch is the stride of the tokens, Rows::time is not read.
+struct Choice {
+    int64_t dtype;
+    int64_t tokens, rows, options;
+    int64_t threads;
+    Rows logits;  // (tokens, rows, options), or one less where own gives the last
+    Rows own;     // (tokens, rows); data may be null
+    Rows weights, choice;  // written by forward: (tokens, rows, options), and int64 (tokens, rows)
+    Rows grad, grad_logits, grad_own;
+};
+
+using ChoiceKernel = int (*)(const Choice*);
 enum { NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2 };  // what a kernel returns that could not do its work
