@@ -232,8 +232,8 @@ def test_slices_and_expansions_are_read_where_they_are(chunk):
     reset = (torch.rand(7, 2, device=DEVICE) < 0.3).T
     r, s = fused[..., :5], fused[..., 5:]
     for name, tensor in {"r": r, "s": s, "reset": reset}.items():
-        assert gpu._strided("bt", **{name: tensor})[name] is tensor
-    assert gpu._strided("b", x0=x0)["x0"] is x0
+        assert gpu.strided("bt", **{name: tensor})[name] is tensor
+    assert gpu.strided("b", x0=x0)["x0"] is x0
     check = torch.ones((), device=DEVICE).expand(2, 7, 5)  # as sum().backward() gives it
     for inputs in [(r, s, x0, reset, x0), (r.mT.contiguous().mT, s.flip(1), x0, reset, x0)]:
         x = gpu.forward(*inputs, chunk=chunk)

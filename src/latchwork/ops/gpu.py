@@ -32,14 +32,14 @@ FEWEST_CHUNKS = 4  # chunks read the input twice; fewer than these do not repay 
 PROGRAMS_PER_PROCESSOR = 8  # enough to hide the latency of memory
 
 
-def unfit(r: Tensor) -> str | None:
+def unfit(r: Tensor, name: str = "r") -> str | None:
     """Why this backend cannot take r, or None."""
     if not r.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
-        return f"r is on {r.device}; Triton needs a GPU, or TRITON_INTERPRET=1 in the environment from the start"
+        return f"{name} is on {r.device}; Triton needs a GPU, or TRITON_INTERPRET=1 in the environment from the start"
     if find_spec("triton") is None:
         return "triton is not installed; pip install triton"
-    if r.dim() == 5 and r.shape[-1] > LARGEST_DEGREE:
-        return f"r has degree {r.shape[-1]}; the Triton kernels go up to {LARGEST_DEGREE}"
+    if r.dim() == 5 and r.shape[-2] > LARGEST_DEGREE:
+        return f"{name} has degree {r.shape[-2]}; the Triton kernels go up to {LARGEST_DEGREE}"
     return None
 
 
@@ -61,12 +61,12 @@ def forward(
         head = slice(0, (plan.chunks - 1) * plan.length)
         whole = _compose_chunks(r[:, head], s[:, head], None if reset is None else reset[:, head], x0, plan.length)
         states = torch.cat([states, forward(whole.r, whole.s, state, whole.reset, x0, chunk=0)], 1)
-    with _device_of(r):
+    with device_of(r):
         scan_kernel[plan.grid](
             x=x,
-            **_strided("bt", r=r, s=s, reset=reset),
-            **_strided("bc", state=states),
-            **_strided("b", x0=x0),
+            **strided("bt", r=r, s=s, reset=reset),
+            **strided("bc", state=states),
+            **strided("b", x0=x0),
             **plan.arguments,
         )
     return x
@@ -102,11 +102,11 @@ def backward(
         "carry_in": carry_in,
         "carry_out": carry_out,
         "x": x.contiguous(),
-        **_strided("bt", grad=grad, r=r, s=s, reset=reset),
-        **_strided("b", state=state, x0=x0),
+        **strided("bt", grad=grad, r=r, s=s, reset=reset),
+        **strided("b", state=state, x0=x0),
         **plan.arguments,
     }
-    with _device_of(r):
+    with device_of(r):
         if plan.chunks > 1:
             backward_kernel[plan.grid](grad_r=None, grad_s=None, grad_x0=None, **arguments)
             carry_kernel[s.shape[0], plan.grid[1]](**arguments)
@@ -146,9 +146,9 @@ def _compose_chunks(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | Non
     R = r.new_empty(r.shape[0], plan.chunks, *r.shape[2:])
     S = s.new_empty(s.shape[0], plan.chunks, *s.shape[2:])
     if S.numel() > 0:
-        with _device_of(r):
+        with device_of(r):
             compose_kernel[(*plan.grid, plan.arguments["N"])](
-                R=R, S=S, **_strided("bt", r=r, s=s, reset=reset), **_strided("b", x0=x0), **plan.arguments
+                R=R, S=S, **strided("bt", r=r, s=s, reset=reset), **strided("b", x0=x0), **plan.arguments
             )
     if reset is None:
         return _Steps(R, S, None)
@@ -170,8 +170,8 @@ class _Plan:
         matrix = r.dim() == 5
         B, T, units = r.shape[:3]
         N = r.shape[-1] if matrix else 1
-        pad = _power_of_two(N)
-        block = min(_power_of_two(units), max(1, 512 // pad**2) if matrix else 128)
+        pad = power_of_two(N)
+        block = min(power_of_two(units), max(1, 512 // pad**2) if matrix else 128)
         blocks, tile = math.ceil(units / block), block * pad**2
         if chunk is None:
             chunk = _chunk_length(B * blocks * N, T, r.device)
@@ -195,12 +195,13 @@ class _Plan:
         return cls(length, chunks, (B * chunks, blocks), arguments)
 
 
-def _device_of(tensor: Tensor) -> AbstractContextManager[object]:
+def device_of(tensor: Tensor) -> AbstractContextManager[object]:
     """Triton launches on the current device, which must be the tensor's."""
     return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
+    """The least that is not less than n, at least 1."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -219,7 +220,7 @@ def _chunk_length(programs: int, T: int, device: torch.device) -> int:
     return length if FEWEST_CHUNKS * length <= T else T
 
 
-def _strided(dimensions: str, **tensors: Tensor | None) -> dict[str, Any]:
+def strided(dimensions: str, **tensors: Tensor | None) -> dict[str, Any]:
     """Kernel arguments: each tensor and the strides of its leading dimensions, as name_b, name_t, ...
 
     The dimensions of a unit, which follow, must be contiguous: a tensor where they are not is copied. A slice such as

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from latchwork.ops import moves_cpu, moves_torch
+from latchwork.ops import moves_cpu, moves_gpu, moves_torch
 from latchwork.ops.moves_torch import Gradients
 from latchwork.ops.scan import DTYPES
 
@@ -28,6 +28,7 @@ class Backend:
 
 
 BACKENDS = {  # in order of preference; the last takes anything
+    "triton": Backend(moves_gpu.forward, moves_gpu.backward, moves_gpu.unfit),
     "cpu": Backend(moves_cpu.forward, moves_cpu.backward, moves_cpu.unfit),
     "torch": Backend(moves_torch.forward, moves_torch.backward, lambda weights: None),
 }

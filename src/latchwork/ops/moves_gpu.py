@@ -1,0 +1,90 @@
+"""Moves of whole levels on a GPU, in Triton; the kernels are in `moves_gpu_kernels.py`, imported at first use.
+
+Sequential in time, parallel over sequences and units.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from latchwork.ops import gpu
+from latchwork.ops.gpu import device_of, power_of_two, strided
+from latchwork.ops.moves_torch import Gradients
+
+
+def unfit(weights: Tensor) -> str | None:
+    """Why this backend cannot take weights, or None."""
+    return gpu.unfit(weights, "weights")
+
+
+def forward(
+    choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
+) -> Tensor:
+    """Every state; shapes as in `moves_torch`."""
+    from latchwork.ops.moves_gpu_kernels import move_kernel
+
+    x = state.new_empty(choice.shape)
+    if x.numel() == 0:
+        return x
+    grid, sizes = _plan(choice, sends)
+    with device_of(choice):
+        move_kernel[grid](
+            x=x, **strided("bt", choice=choice, reset=reset), **strided("b", state=state, s=s, x0=x0), **sizes
+        )
+    return x
+
+
+def backward(
+    grad: Tensor,
+    choice: Tensor,
+    x: Tensor,
+    state: Tensor,
+    s: Tensor | None,
+    reset: Tensor | None,
+    x0: Tensor | None,
+    sends: bool,
+) -> Gradients:
+    """The surrogate gradients. The sum over the places of a unit has an order of its own."""
+    from latchwork.ops.moves_gpu_kernels import move_back_kernel
+
+    grad_weights = state.new_empty(*choice.shape, choice.shape[-1] + (s is not None))
+    grad_state = state.new_zeros(state.shape)
+    grad_s, grad_x0 = (None if a is None else state.new_zeros(state.shape) for a in (s, reset))
+    if choice.numel() == 0:
+        return grad_weights, grad_state, grad_s, grad_x0
+    grid, sizes = _plan(choice, sends)
+    with device_of(choice):
+        move_back_kernel[grid](
+            x=x.contiguous(),
+            grad_weights=grad_weights,
+            grad_state=grad_state,
+            grad_s=grad_s,
+            grad_x0=grad_x0,
+            **strided("bt", grad=grad, choice=choice, reset=reset),
+            **strided("b", state=state, s=s, x0=x0),
+            **sizes,
+        )
+    return grad_weights, grad_state, grad_s, grad_x0
+
+
+def _plan(choice: Tensor, sends: bool) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The grid, and the kernels' arguments of size."""
+    B, T, units, N = choice.shape
+    pad = power_of_two(N)
+    block = min(power_of_two(units), max(1, 512 // pad**2))
+    tile = block * pad**2
+    arguments = {
+        "T": T,
+        "U": units,
+        "N": N,
+        "BLOCK": block,
+        "PAD": pad,
+        "SENDS": sends,
+        "STAGES": 4 if tile <= 4096 else 1,  # as in gpu.py
+        "num_warps": max(1, min(8, tile // 64), min(32, tile // 1024)),
+        "enable_fp_fusion": False,
+    }
+    return (B, math.ceil(units / block)), arguments

@@ -1,0 +1,142 @@
+"""The Triton kernels of moves equal torch's: on a GPU, or in Triton's interpreter where there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from latchwork.ops import moves_gpu, moves_torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":  # as in test_gpu.py
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TRITON_INTERPRET", "1")
+        import latchwork.ops.moves_gpu_kernels  # noqa: F401
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of inf - inf
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+FORMS = ["taking", "taking or own", "sending"]
+SHAPES = [(2, 0, 2, 3), (2, 1, 1, 1), (2, 7, 3, 2), (1, 3, 9, 5), (0, 3, 2, 2), (1, 3, 0, 2), (2, 4, 2, 9)]
+
+
+def make_problem(shape, form, resets, dtype=torch.float32, special=False):
+    """The arguments of a backend's forward, and a gradient of small whole numbers: their sums have no order."""
+    B, T, U, N = shape
+    choice = torch.randint(N + (form == "taking or own"), shape)
+    state, s, x0 = (torch.randn(B, U, N) for _ in range(3))
+    grad = torch.randint(-4, 5, shape).to(dtype)
+    if special:
+        values = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0])
+        state, s, x0 = (values[torch.randint(len(values), a.shape)] for a in (state, s, x0))
+    state, s, x0 = (a.abs().to(dtype) if form == "sending" else a.to(dtype) for a in (state, s, x0))
+    own = s if form == "taking or own" else None
+    reset = None if resets is None else torch.rand(B, T) < resets
+    inputs = [choice, state, own, reset, x0 if reset is not None else None]
+    return [None if a is None else a.to(DEVICE) for a in inputs] + [form == "sending"], grad.to(DEVICE)
+
+
+def compare(arguments, grad, exactly=True):
+    choice, state, s, reset, x0, sends = arguments
+    x, expected = moves_gpu.forward(*arguments), moves_torch.forward(*arguments)
+    torch.testing.assert_close(x, expected, rtol=0, atol=0, equal_nan=True)
+    assert not (x.signbit() & (x == 0)).any()
+    rest = (grad, choice, x, state, s, reset, x0, sends)
+    for one, other in zip(moves_gpu.backward(*rest), moves_torch.backward(*rest), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.is_contiguous()
+            torch.testing.assert_close(one, other, equal_nan=True, **({"rtol": 0, "atol": 0} if exactly else {}))
+
+
+@pytest.mark.parametrize("resets", [None, 0.3, 1.0])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_states_and_gradients_are_those_of_torch(shape, form, resets):
+    torch.manual_seed(0)
+    compare(*make_problem(shape, form, resets))
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_type_and_value_goes_as_in_torch(dtype, form, special):
+    torch.manual_seed(0)
+    # The interpreter truncates to bfloat16 where it should round.
+    compare(*make_problem((2, 6, 2, 3), form, 0.2, dtype, special), exactly=dtype != torch.bfloat16)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_other_layouts_are_read_where_they_are(form):
+    torch.manual_seed(0)
+    arguments, grad = make_problem((2, 5, 3, 3), form, 0.3)
+    arguments[0] = arguments[0].transpose(0, 1).contiguous().transpose(0, 1)
+    arguments[1] = arguments[1][:1].expand_as(arguments[1])
+    compare(arguments, grad.transpose(0, 1).contiguous().transpose(0, 1))
+    compare(arguments, torch.ones((), device=DEVICE).expand(2, 5, 3, 3))
+
+
+def test_unfit_names_weights(monkeypatch):
+    weights = torch.zeros(1, 1, 1, 3, 4)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert moves_gpu.unfit(weights) is None
+    assert "weights has degree 257" in moves_gpu.unfit(torch.zeros(1, 1, 1, 257, 258))
+    monkeypatch.delenv("TRITON_INTERPRET")
+    assert moves_gpu.unfit(weights).startswith("weights is on cpu")
+
+
+COMPILE = r"""
+import sys, torch, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from latchwork.ops import moves_gpu, moves_gpu_kernels
+
+TYPES = {
+    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16",
+    torch.bool: "i1", torch.int64: "i64",
+}
+
+class Compiled:  # stands in for a kernel and compiles, as it is launched, what it would have run
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return self.launch
+
+    def launch(self, **given):
+        signature = {
+            p.name: "constexpr" if p.is_constexpr or given[p.name] is None
+            else "*" + TYPES[given[p.name].dtype] if isinstance(given[p.name], torch.Tensor)
+            else "i32"
+            for p in self.kernel.params
+        }
+        constants = {name: given[name] for name, kind in signature.items() if kind == "constexpr"}
+        options = {name: value for name, value in given.items() if name not in signature}
+        target = GPUTarget("cuda", int(sys.argv[1]), 32)
+        compiled = triton.compile(ASTSource(self.kernel, signature, constants), target=target, options=options)
+        assert self.kernel.__name__ in compiled.asm["ptx"] and ".ftz" not in compiled.asm["ptx"]
+        assert compiled.metadata.shared <= 48 * 1024, compiled.metadata.shared
+        print(self.kernel.__name__)
+
+for name in ["move_kernel", "move_back_kernel"]:
+    setattr(moves_gpu_kernels, name, Compiled(getattr(moves_gpu_kernels, name)))
+for dtype in [getattr(torch, name) for name in sys.argv[2:]]:
+    for sends, own in [(False, False), (False, True), (True, False)]:
+        choice, state = torch.zeros(2, 8, 3, 5, dtype=torch.int64), torch.zeros(2, 3, 5, dtype=dtype)
+        reset = torch.zeros(2, 8, dtype=torch.bool)
+        s = state if own else None
+        x = moves_gpu.forward(choice, state, s, reset, state, sends)
+        moves_gpu.backward(x, choice, x, state, s, reset, state, sends)
+"""
+
+
+@pytest.mark.parametrize(("capability", "dtypes"), [("80", ["float32"]), ("90", ["bfloat16"])])
+def test_every_kernel_compiles_for_a_gpu_that_is_not_there(capability, dtypes, tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", COMPILE, capability, *dtypes]
+    environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"move_kernel", "move_back_kernel"}
