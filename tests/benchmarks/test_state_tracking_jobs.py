@@ -14,7 +14,7 @@ from state_tracking_cases import made_up
 
 import state_tracking
 from latchwork.tasks import make_task
-from state_tracking_jobs import Job, Limits, best_rate, read_all, run, run_all, run_once
+from state_tracking_jobs import Job, Limits, best_rate, read_all, run, run_all, run_once, solved
 from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
 
 TINY = Problem("parity", Units("transformation", 2, 2), length=8)
@@ -64,7 +64,7 @@ def test_other_models_are_tried_at_every_rate_and_then_trained_at_the_best(tmp_p
 def test_the_best_rate_is_of_the_fewest_steps_then_of_the_longest_words_then_of_the_most_right_answers():
     first, second = (made_up(Job(S3, "lstm", rate, 0)) for rate in (0.1, 0.2))
     second["training"]["steps"] += 1
-    assert best_rate([first, second]) == 0.1
+    assert best_rate([first, second]) == best_rate([second, first]) == 0.1
     first["training"]["learnt"] = False
     assert best_rate([first, second]) == 0.2
     second["training"]["learnt"] = False
@@ -73,6 +73,13 @@ def test_the_best_rate_is_of_the_fewest_steps_then_of_the_longest_words_then_of_
     second["training"]["length"] = 9
     first["tests"][0]["accuracy"] = 0.5
     assert best_rate([first, second]) == 0.2
+
+
+def test_solved_is_learnt_and_without_an_error_in_the_last_network():
+    job = Job(S3, "minmax", 5e-3, 0)
+    assert solved(made_up(job, wrong=3))  # errors of idle units, which were taken out
+    assert not solved(made_up(Job(S3, "lstm", 5e-3, 0), wrong=3))
+    assert not solved(made_up(job, learnt=False))
 
 
 def test_a_job_that_fails_leaves_nothing_and_does_not_stop_the_others(tmp_path):
@@ -106,7 +113,7 @@ def test_processes_share_the_work_and_a_killed_one_leaves_its_job_to_the_others(
             return made_up(job, limits)
 
         started = fork.Process(
-            target=run_all, args=([S3, PARITY], ["minmax", "gru"], 3, records, Limits(), quiet, work, 0.02)
+            daemon=True, target=run_all, args=([S3, PARITY], ["minmax", "gru"], 3, records, Limits(), quiet, work, 0.02)
         )
         started.start()
         return started

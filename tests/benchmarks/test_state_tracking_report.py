@@ -34,6 +34,11 @@ def test_seeds_at_other_rates_are_left_out():
     assert len(groups["word_problem(S3)", "minmax"]) == 3
 
 
+def test_a_rate_of_more_seeds_is_shown_before_one_that_was_quicker():
+    records = [made_up(Job(S3, "gru", 1e-3, seed)) for seed in (0, 1)] + [made_up(Job(S3, "gru", 1e-2, 0), steps=1)]
+    assert [each["rate"] for each in group(records)["word_problem(S3)", "gru"]] == [1e-3, 1e-3]
+
+
 def test_where_only_rates_were_tried_the_best_is_shown():
     tried = [made_up(Job(S3, "gru", rate, 0), learnt=rate == 1e-2) for rate in (1e-3, 1e-2)]
     assert [each["rate"] for each in group(tried)["word_problem(S3)", "gru"]] == [1e-2]
