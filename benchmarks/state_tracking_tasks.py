@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines.mamba import Mamba
 from latchwork.baselines.recurrent import Recurrent
 from latchwork.baselines.slstm import SLSTM
@@ -94,21 +94,10 @@ MODELS = (OURS, *BASELINES)
 
 def make_ours(vocabulary: int, units: Units, **changes: Any) -> MinMaxRNC_LM:
     """One standard layer whose units move whole levels, as it learns best."""
-    values: dict[str, Any] = {
-        "d_model": units.d_model,
-        "n_layers": 1,
-        "d_state": units.units * units.degree,
-        "degree": units.degree,
-        "reset_form": units.form,
-        "conv_type": "gated",
-        "conv_init_val": -6.0,
-        "output_gate": False,
-        "ffn_dropout": 0.0,
-        **changes,
-    }
-    model = MinMaxRNC_LM(vocabulary, MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**values), tie_weights=False))
-    nn.init.normal_(model.embedding.weight, std=1.0)
-    return model
+    config = MinMaxRNCLMConfig.state_tracking(
+        units.degree, units.units, reset_form=units.form, d_model=units.d_model, **changes
+    )
+    return MinMaxRNC_LM(vocabulary, config)
 
 
 def make_model(name: str, task: Task, units: Units) -> nn.Module:

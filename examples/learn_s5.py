@@ -2,7 +2,7 @@
 
 import torch
 
-from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.automata import Machine, certify
 from latchwork.automata.prune import prune_states
 from latchwork.tasks import WordProblem
@@ -14,11 +14,7 @@ def learn(group, degree, curriculum=LengthCurriculum()):  # noqa: B008 - frozen
     """What the training came to, the network without its idle units, and what `certify` found of it."""
     torch.manual_seed(0)
     task = WordProblem(group)
-    layer = {"d_model": 128, "n_layers": 1, "output_gate": False, "conv_type": "gated", "conv_init_val": -6.0}
-    units = {"degree": degree, "d_state": 16 * degree, "reset_form": "selection", "ffn_dropout": 0.0}
-    config = MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**layer, **units), tie_weights=False)
-    model = MinMaxRNC_LM(task.vocabulary, config)
-    torch.nn.init.normal_(model.embedding.weight)
+    model = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.state_tracking(degree))
     with LengthDisplay(task.name, curriculum.longest) as display:
         learning = learn_by_length(model, task, curriculum, watch=display.watch)
     smaller = prune_states(model.eval(), *task.sample("validation", 0, rows=64, length=40))
