@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latchwork.modules.choice import all_permutations, choose_permutation, choose_rows, sinkhorn
+from latchwork.modules.choice import all_permutations, choose_permutation, sinkhorn
+from latchwork.ops.choice import choose_rows
 
 
 @given(shape=st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(1, 6)), seed=st.integers(0, 2**32 - 1))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from module_definitions import RESETS, assert_close, make_reset, randomise_
 
 from latchwork import MinMaxNeuron, minmax_scan
-from latchwork.modules.choice import choose_permutation, choose_rows
+from latchwork.modules.choice import choose_permutation
 from latchwork.modules.units import Units
+from latchwork.ops.choice import choose_rows
 from latchwork.ops.selection import selection_scan
 from latchwork.ops.transformation import transformation_scan
 

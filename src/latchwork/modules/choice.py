@@ -1,4 +1,4 @@
-"""What a unit of whole levels chooses at a step: a hard choice, and soft weights that learn in its place."""
+"""The permutation that a unit of whole levels chooses at a step, and soft weights that learn in its place."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from torch.nn import functional as F
 
 MOST = 6  # points: all permutations of more are too many to look at
 ROUNDS = 10  # of Sinkhorn's iteration
-
-
-def choose_rows(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row by itself, its largest logit: weights (..., N, K), their softmax; choice (..., N) int64.
-
-    >>> choose_rows(torch.tensor([[0.0, 2.0], [0.0, 1.0]]))[1]
-    tensor([1, 1])
-    """
-    return _wide(logits).softmax(-1).to(logits.dtype), logits.detach().argmax(-1)
 
 
 def choose_permutation(logits: Tensor) -> tuple[Tensor, Tensor]:

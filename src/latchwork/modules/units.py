@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from latchwork.modules.choice import MOST, choose_permutation, choose_rows
+from latchwork.modules.choice import MOST, choose_permutation
 from latchwork.ops import minmax_scan, minmax_step
+from latchwork.ops.choice import choose_rows
 from latchwork.ops.selection import as_minmax, selection_scan
 from latchwork.ops.transformation import as_minmax as moves_as_minmax
 from latchwork.ops.transformation import transformation_scan
@@ -63,9 +64,9 @@ class Units:
         Of whole levels, r is the largest level of the unit at what is chosen, all else the smallest, or 0.
         """
         if self.form == "transformation":
-            return moves_as_minmax(self.choose(z)[1], x0.amax(-1), z.dtype)
+            return moves_as_minmax(self.choice(z), x0.amax(-1), z.dtype)
         if self.form != "free":
-            return as_minmax(self.choose(z)[1], x0, x0.amin(-1), x0.amax(-1), z.dtype)
+            return as_minmax(self.choice(z), x0, x0.amin(-1), x0.amax(-1), z.dtype)
         r, s = z.split_with_sizes(self.widths, dim=-1)
         if self.levels is not None:
             r, s = round_to_levels(r, self.levels), round_to_levels(s, self.levels)
@@ -79,14 +80,21 @@ class Units:
         return x0.clamp(min=0) if self.form == "transformation" else x0
 
     def choose(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights (..., U, N, K) and choice (..., U, N): see modules/choice.py."""
-        logits, take = z.split_with_sizes(self.widths, dim=-1)
-        logits = self._in_units(logits, 2)
+        """Weights (..., U, N, K) and choice (..., U, N): see modules/choice.py and ops/choice.py."""
+        logits, own = self._logits(z)
+        return choose_permutation(logits) if self.form == "permutation" else choose_rows(logits, own)
+
+    def choice(self, z: Tensor) -> Tensor:
+        """The choice alone, (..., U, N)."""
+        logits, own = self._logits(z)
         if self.form == "permutation":
-            return choose_permutation(logits)
-        if self.form == "transformation":
-            return choose_rows(logits)
-        return choose_rows(torch.cat([logits, self._in_units(take, 1).unsqueeze(-1)], -1))
+            return choose_permutation(logits)[1]
+        return (logits if own is None else torch.cat([logits, own.unsqueeze(-1)], -1)).argmax(-1)
+
+    def _logits(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(..., U, N, N), and for each row that of taking x0 if there is one."""
+        logits, own = z.split_with_sizes(self.widths, dim=-1)
+        return self._in_units(logits, 2), self._in_units(own, 1) if self.form == "selection" else None
 
     def _in_units(self, a: Tensor, dimensions: int) -> Tensor:
         """a (..., U * N^dimensions) with one dimension for the units and `dimensions` of size N."""
