@@ -1,9 +1,7 @@
-// All kernels for one instruction set. Compiled once for each, with LATCHWORK_ISA naming it.
-#include "choice.h"
+// The recurrence for one instruction set. Compiled once for each, with LATCHWORK_ISA naming it.
 #include "degree_n.h"
 #include "degree_one.h"
 #include "drive.h"
-#include "moves.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -66,8 +64,4 @@ int JOIN(latchwork_backward_, LATCHWORK_ISA)(const Problem* p) {
 int JOIN(latchwork_compose_, LATCHWORK_ISA)(const Problem* p) {
     return LATCHWORK_ISA::run_dtype(*p, LATCHWORK_ISA::Task::COMPOSE);
 }
-int JOIN(latchwork_move_, LATCHWORK_ISA)(const Moves* p) { return LATCHWORK_ISA::run_moves_dtype(*p, false); }
-int JOIN(latchwork_move_back_, LATCHWORK_ISA)(const Moves* p) { return LATCHWORK_ISA::run_moves_dtype(*p, true); }
-int JOIN(latchwork_choose_, LATCHWORK_ISA)(const Choice* p) { return LATCHWORK_ISA::run_choice_dtype(*p, false); }
-int JOIN(latchwork_choose_back_, LATCHWORK_ISA)(const Choice* p) { return LATCHWORK_ISA::run_choice_dtype(*p, true); }
 }
