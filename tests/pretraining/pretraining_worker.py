@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import weakref
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import torch
 from pretraining_cases import tiny
 
-from latchwork.pretraining import loop
+from latchwork.pretraining import distributed, loop
 from latchwork.pretraining.config import (
     BatchConfig,
     CheckpointConfig,
@@ -75,6 +76,7 @@ def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
     manifest.commit = lambda: None
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     step = loop.Training._step
+    left = watch_ddp()
     for port, (name, config, strategy, cut) in zip(ports, TWO_PROCESSES, strict=True):
         os.environ["MASTER_PORT"] = str(port)
 
@@ -88,3 +90,24 @@ def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
             record = pretrain(config, corpus, f"{out}/{name}", strategy=strategy, peak=1.0)
             assert cut is None
             assert bool(record) == (rank == 0)
+    assert left == [0] * len(TWO_PROCESSES)  # see Training.close
+
+
+def watch_ddp() -> list[int]:
+    """Filled whenever the processes part: how many DDP are left."""
+    made: weakref.WeakSet[object] = weakref.WeakSet()
+    left: list[int] = []
+    wrap, part = distributed.DistributedDataParallel, torch.distributed.destroy_process_group
+
+    class Watched(wrap):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: object, **options: object) -> None:
+            super().__init__(*arguments, **options)
+            made.add(self)
+
+    def leave() -> None:
+        left.append(len(made))
+        part()
+
+    distributed.DistributedDataParallel = Watched  # type: ignore[misc]
+    torch.distributed.destroy_process_group = leave
+    return left

@@ -211,6 +211,14 @@ class Training:
         path, keep = self.folder.path / CHECKPOINTS, self.config.checkpoint.keep
         save_checkpoint(path, asdict(self.place), self.model, self.optimizer, state, self.here, keep)
 
+    def close(self) -> None:
+        """Let go of DDP while the processes are still together.
+
+        It keeps their group, and frees it with Python's lock held if it is the last to; a thread of gloo's that is not
+        quite done with a message may wait for that lock, and the two for each other, for ever.
+        """
+        self.network = self.model
+
     def _log(self, values: dict[str, Any]) -> None:
         if self.here.first:
             self.folder.log(self.place.step, {name: value for name, value in values.items() if value is not None})

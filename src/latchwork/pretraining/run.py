@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,9 @@ def pretrain(
             watch=watch if here.first else None,
             tell=tell if here.first else lambda text: None,
         )
-        place = training.run()
-        validation = training.last_validation or training.validate()
+        with closing(training):
+            place = training.run()
+            validation = training.last_validation or training.validate()
         tensors = whole_tensors(model)
         record: dict[str, Any] = {}
         if here.first:
