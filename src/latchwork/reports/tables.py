@@ -87,7 +87,7 @@ def ablation_table(groups: Sequence[Group]) -> Table | None:
         "95% interval, paper": lambda group: _wilson(*(group.first.get("converged") or (None, None))),
         **{
             name: _RESULTS[name]
-            for name in ("Ours", "Constant", "At changes", "Validation", "Epochs", "Batch", "Scale")
+            for name in ("Ours", "Constant", "At changes", "Validation", "Epochs", "Training", "Batch", "Scale")
         },
     }
     return Table(
