@@ -1,12 +1,15 @@
 """Every test starts from one seed, finds NaN in memory it did not write, and leaves torch's settings as they were."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 from torch.utils import deterministic
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts, not a package: found after everything else
 settings.register_profile("default", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, database=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
