@@ -21,7 +21,7 @@ from torch import nn
 from latchwork import MinMaxRNC_LM
 from latchwork.automata import Machine, certify
 from latchwork.automata.findings import Counterexample, Proof
-from latchwork.automata.prune import prune_states
+from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
 from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
 from latchwork.tasks import Automaton, LastStep, Task, make_task
@@ -36,7 +36,7 @@ LENGTHS = (40, 128, 512, 8192)
 LONG = 1 << 20  # tested only where there was no error at the last of LENGTHS
 ANSWERS = 1 << 16  # steps of each test: so many sequences of its length
 ROUNDS = 3  # of training a little more and asking for a proof
-WORDS = 64  # on which a unit must not be needed, to be taken out
+WORDS, LENGTH = 64, 256  # on which a unit must follow the answers, to stay, or not be needed, to be taken out
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,13 @@ def test(model: nn.Module, task: Task, long: int) -> list[Record]:
 def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurriculum, seed: int, long: int) -> Record:
     """Without its idle units, and after some more training: is the network right on all words?"""
     began, longest = time.monotonic(), curriculum.longest
-    smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, longest))
+    words = dense.sample("validation", seed, WORDS, LENGTH)
+    smaller = keep_followers(model.eval(), *words)
+    follows = smaller is not None
+    if smaller is None:
+        smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, longest))
+    else:
+        freeze_moves(smaller)
     config = smaller.config.resolved_backbone
     tune = replace(
         curriculum, learning_rate=curriculum.learning_rate / 2, shortest=min(32, longest), longest=min(32, longest),
@@ -221,6 +227,7 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
     return {
         "result": rounds[-1]["result"],
         "units": config.d_state // config.degree,
+        "follows": follows,
         "rounds": rounds,
         "certify_seconds": round(found.seconds, 2),
         "seconds": round(seconds, 1),

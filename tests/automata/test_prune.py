@@ -4,9 +4,10 @@ import torch
 from latchwork import zoo
 from latchwork.automata import Machine
 from latchwork.automata.certify import Proof, certify
-from latchwork.automata.prune import prune_states
+from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
-from latchwork.tasks import make_task
+from latchwork.tasks import Parity, make_task
+from latchwork.training import LengthCurriculum, learn_by_length
 
 
 @pytest.mark.parametrize("name", ["latching-4", "fflm", "sequences-2"])
@@ -66,3 +67,57 @@ def test_bad_input_names_its_argument():
         prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="tokens and targets must share one shape"):
         prune_states(zoo.load("fflm"), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long))
+
+
+@torch.no_grad()
+def make_followers():
+    """Three units of degree 2 for the words of parity: it swaps at a 1; it shows the last letter; it never moves."""
+    model = MinMaxRNC_LM(Parity().vocabulary, MinMaxRNCLMConfig.state_tracking(2, 3, d_model=8, conv_init_val=-30.0))
+    sign = torch.tensor([1.0, -1.0] * 4)
+    model.embedding.weight[:2] = torch.stack([-sign, sign])  # so a row of weights in its direction tells them apart
+    neuron = model.backbone.layers[0].neuron
+    neuron.projection.weight.zero_()
+    neuron.projection.bias.zero_()
+    levels, own = (each.split(3 * 2 * 2)[0] for each in (neuron.projection.weight, neuron.projection.weight[12:]))
+    levels, own = levels.view(3, 2, 2, 8), own.view(3, 2, 8)
+    for i in range(2):
+        levels[0, i, i], levels[0, i, 1 - i] = -sign, sign  # stay at 0, swap at 1
+        levels[1, i, 1], own[1, i] = sign, -sign  # all as the second at 1, begin anew at 0
+    neuron.projection.bias[12 + 2 * 2 :] = 9.0  # of the third unit
+    return model.eval()
+
+
+def test_of_three_units_the_one_that_follows_stays_and_its_readout_can_be_learnt_and_proved():
+    torch.manual_seed(0)
+    task, model = Parity(), make_followers()
+    words = task.sample("train", 0, 32, 40)
+    smaller = keep_followers(model, *words)
+    assert smaller.config.backbone.d_state == 2
+    own, theirs = (each.backbone.layers[0].neuron.projection for each in (smaller, model))
+    assert torch.equal(own.weight[:4], theirs.weight[:4])
+    freeze_moves(smaller)
+    before = {name: value.clone() for name, value in smaller.state_dict().items()}
+    learning = learn_by_length(smaller, task, LengthCurriculum(shortest=8, longest=8, tokens=64, steps=500))
+    assert learning.learnt
+    changed = {name for name, value in smaller.state_dict().items() if not torch.equal(value, before[name])}
+    assert not [name for name in changed if "embedding" in name or "conv" in name or "neuron.projection" in name]
+    assert "backbone.layers.0.neuron.output.weight" in changed
+    assert isinstance(certify(smaller.eval(), Machine.from_task(task), no_answer=task.vocabulary), Proof)
+
+
+def test_where_no_unit_tells_the_answers_apart_there_is_no_such_network():
+    model = make_followers()
+    tokens, targets = Parity().sample("train", 0, 32, 40)
+    with torch.no_grad():
+        model.backbone.layers[0].neuron.projection.weight.view(-1, 8)[:4] = 0  # the first unit
+    assert keep_followers(model, tokens, targets) is None
+
+
+def test_followers_are_asked_for_in_one_layer_with_targets_of_its_tokens():
+    two = MinMaxRNC_LM(8, MinMaxRNCLMConfig.small(d_model=10, d_state=6, n_layers=2))
+    tokens = torch.randint(8, (4, 9))
+    for wrong in (lambda: keep_followers(two, tokens, tokens), lambda: freeze_moves(two)):
+        with pytest.raises(ValueError, match="model must have one layer; got 2"):
+            wrong()
+    with pytest.raises(ValueError, match=r"one shape \(B, T\); got \(4, 9\) and \(4, 8\)"):
+        keep_followers(make_followers(), tokens, tokens[:, :8])

@@ -165,6 +165,7 @@ void run_choice(Random& random, int64_t index) {
     Choice p{};
     p.dtype = draw_dtype(random), p.tokens = 1 + random.below(5), p.threads = 1 + random.below(3);
     p.rows = 1 + random.below(random.percent(90) ? 20 : 1500), p.options = random.pick({2, 2, 3, 4, 5, 6, 7, 8, 9, 17});
+    p.temperature = random.percent(50) ? 1.0 : 0.5 + 5 * random.uniform();
     const bool own = random.percent(50);
     const int64_t from_logits = p.options - own;
     std::snprintf(now, sizeof now, "%ld: choice, dtype %ld tokens %ld rows %ld options %ld own %d", long(index),
@@ -188,9 +189,9 @@ void run_choice(Random& random, int64_t index) {
             if (own) last.append(b, 0, row, 1, z);
             const double largest = *std::max_element(z.begin(), z.end());
             double sum = 0, back = 0;
-            for (double each : z) sum += std::exp(each - largest);
+            for (double each : z) sum += std::exp((each - largest) / p.temperature);
             for (int64_t k = 0; k < p.options; ++k) {
-                w.push_back(std::exp(z[k] - largest) / sum);
+                w.push_back(std::exp((z[k] - largest) / p.temperature) / sum);
                 near("weights", weights, b, row * p.options + k, w[k], 0.01);
                 back += w[k] * g[k];
             }
@@ -199,7 +200,7 @@ void run_choice(Random& random, int64_t index) {
             for (int64_t k = 0; k < p.options; ++k) {
                 const bool of_own = k == from_logits;
                 near(of_own ? "grad_own" : "grad_logits", of_own ? grad_own : grad_logits, b,
-                     of_own ? row : row * from_logits + k, w[k] * (g[k] - back), 4);
+                     of_own ? row : row * from_logits + k, w[k] * (g[k] - back) / p.temperature, 4);
             }
         }
     for (Tensor* each : {&weights, &choice, &grad_logits, &grad_own})

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from module_definitions import RESETS, assert_close, make_reset, randomise_
 
 from latchwork import MinMaxNeuron, minmax_scan
+from latchwork.modules import set_temperature
 from latchwork.modules.choice import choose_permutation
 from latchwork.modules.units import Units
 from latchwork.ops.choice import choose_rows
@@ -192,3 +193,34 @@ def test_a_level_of_a_transformation_never_falls_below_nothing():
     assert neuron.start().flatten().tolist() == [0.0, 0.5, 2.0, 0.0, 0.0, 1.0]
     u = torch.randn(2, 9, 5, dtype=torch.float64)
     assert torch.equal(neuron.states(neuron.project(u)), definition_from(neuron, u))
+
+
+@each_form
+def test_the_temperature_is_of_the_gradient_alone(form):
+    torch.manual_seed(0)
+    neuron, u = make_neuron(degree=3, reset_form=form, output_gate=False), torch.randn(2, 5, 5, dtype=torch.float64)
+    block, found, gradients = neuron.blocks[0], [], []
+    grad = torch.randn(2, 5, 6, dtype=torch.float64)
+    for temperature in (1.0, 4.0):
+        set_temperature(neuron, temperature)
+        z = neuron.project(u).detach().requires_grad_()
+        found.append(neuron.states(z))
+        gradients.append(torch.autograd.grad(found[-1], z, grad)[0])
+        logits, own = block._logits(z)
+        if form == "permutation":
+            weights, choice = choose_permutation(logits / temperature)
+        else:
+            weights, choice = choose_rows(logits / temperature, None if own is None else own / temperature)
+        x0 = neuron.start()
+        scan = transformation_scan if form == "transformation" else selection_scan
+        options = {"s": x0} if form == "selection" else {}
+        expected = scan(weights, choice, x0, backend="reference", **options).flatten(2)
+        assert_close(gradients[-1], torch.autograd.grad(expected, z, grad)[0], 1e-10)
+    assert torch.equal(*found)
+    assert not torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), float("nan")])
+def test_a_temperature_is_positive_and_finite(temperature):
+    with pytest.raises(ValueError, match="temperature must be positive and finite; got"):
+        set_temperature(make_neuron(), temperature)

@@ -18,10 +18,11 @@ TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2, to
     K=st.integers(1, 11),
     with_own=st.booleans(),
     sliced=st.booleans(),
+    temperature=st.sampled_from([1.0, 0.7, 4.5]),
     dtype=st.sampled_from(list(TOLERANCE)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_it_is_softmax_and_argmax_and_so_is_its_gradient(leading, N, K, with_own, sliced, dtype, seed):
+def test_it_is_softmax_and_argmax_and_so_is_its_gradient(leading, N, K, with_own, sliced, temperature, dtype, seed):
     torch.manual_seed(seed)
     units = leading[-1] if leading else 1  # as a layer gives them: a slice of what drives it
     whole = torch.randn(*leading[:-1], units * N * (K + 1) + 3, dtype=torch.float64).mul_(5).to(dtype)
@@ -29,7 +30,9 @@ def test_it_is_softmax_and_argmax_and_so_is_its_gradient(leading, N, K, with_own
     logits = whole[..., : units * N * K].view(*leading[:-1], units, N, K).requires_grad_()
     own = whole[..., units * N * K : units * N * (K + 1)].view(*leading[:-1], units, N).requires_grad_()
     own = own if with_own else None
-    (weights, choice), (expected, place) = (choose_rows(logits, own, backend=each) for each in ("cpu", "torch"))
+    (weights, choice), (expected, place) = (
+        choose_rows(logits, own, temperature=temperature, backend=each) for each in ("cpu", "torch")
+    )
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(weights, expected, rtol=tolerance, atol=tolerance)
     assert choice.dtype == torch.int64
@@ -66,7 +69,9 @@ def test_more_threads_give_the_same_bits():
 
 def test_it_compiles_without_a_break():
     logits, own = torch.randn(2, 3, 2, 4, 4, requires_grad=True), torch.randn(2, 3, 2, 4, requires_grad=True)
-    torch.library.opcheck(torch.ops.latchwork.choose_rows, (logits, own), test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        torch.ops.latchwork.choose_rows, (logits, own, 2.0), test_utils=("test_schema", "test_faketensor")
+    )
     compiled = torch.compile(choose_rows, fullgraph=True, backend="aot_eager")
     results = [run(logits, own) for run in (compiled, choose_rows)]
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
@@ -80,6 +85,7 @@ def test_bad_input_names_its_argument(monkeypatch):
         (TypeError, "logits must be float32.*got torch.int64", (logits.long(),), {}),
         (ValueError, r"logits must be \(..., N, K\) with K >= 1; got \(4,\)", (logits[0, 0],), {}),
         (ValueError, r"own must be .* = \(2, 3\) .*got \(3,\)", (logits, logits[0, :, 0]), {}),
+        (ValueError, "temperature must be positive and finite; got 0", (logits,), {"temperature": 0}),
         (ValueError, "backend 'cuda' is unknown; there are auto, cpu, torch", (logits,), {"backend": "cuda"}),
         (ValueError, "backend 'cpu' cannot run: logits is on meta", (logits.to("meta"),), {"backend": "cpu"}),
     ]:

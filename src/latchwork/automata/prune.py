@@ -1,4 +1,5 @@
-"""Fewer units: those that a network can do without become constants, and are taken out."""
+"""Fewer units: those that a network can do without become constants, and are taken out; or only those that follow the
+answers stay."""
 
 from __future__ import annotations
 
@@ -23,12 +24,7 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
     it does on other words may change: prune first, then `certify`.
     """
     config = model.config.resolved_backbone
-    if config.groups:
-        raise ValueError(f"model must have units of one degree, and no groups; got groups {config.groups}")
-    if tokens.shape != targets.shape or tokens.dim() != 2:
-        raise ValueError(
-            f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"
-        )
+    _check(model, tokens, targets)
     trial = _copy(model, config.d_state)
     kept = targets != IGNORE
     right = _answers(trial, tokens)[kept] == targets[kept]
@@ -52,14 +48,75 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
     return _take(trial, live)
 
 
+@torch.no_grad()
+def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMaxRNC_LM | None:
+    """A network with a few units that follow the answers, targets (B, T); None if those do not tell all answers apart.
+
+    A unit follows the answers if its state is the same wherever, on these words, the answer is. Where every answer says
+    which state a machine is in, such a unit has learnt to be that machine, or a part of it, and the others only what
+    short words need; so they go, though the readout leans on them too. It must then be trained anew, and what moves the
+    states left as it is: `freeze_moves`, and any training. For networks of one layer.
+    """
+    config = model.config.resolved_backbone
+    _check(model, tokens, targets)
+    if config.n_layers != 1:
+        raise ValueError(f"model must have one layer; got {config.n_layers}")
+    kept = targets != IGNORE
+    answers = torch.unique(targets[kept], return_inverse=True)[1]
+    states = _states(model, tokens, 0)[kept]
+    states = states.view(len(states), -1, config.degree)
+    # The unit's own number for each state; a unit follows if each answer has one.
+    numbers = torch.stack([torch.unique(unit, dim=0, return_inverse=True)[1] for unit in states.unbind(1)], 1)
+    live = [unit for unit in range(numbers.shape[1]) if _is_function(answers, numbers[:, unit : unit + 1])]
+    if not live or not _is_function(numbers[:, live], answers[:, None]):
+        return None
+    weight = _layers(model)[0].neuron.output.weight.view(config.d_model, -1, config.degree)
+    for unit in sorted(live, key=lambda unit: float(weight[:, unit].norm())):
+        rest = [each for each in live if each != unit]
+        if rest and _is_function(numbers[:, rest], answers[:, None]):
+            live = rest
+    return _take(model, [live])
+
+
+def freeze_moves(model: MinMaxRNC_LM) -> None:
+    """Let no training change how the states of a network of one layer move: only how they are read."""
+    if model.config.resolved_backbone.n_layers != 1:
+        raise ValueError(f"model must have one layer; got {model.config.resolved_backbone.n_layers}")
+    (layer,) = _layers(model)
+    for part in (model.embedding, layer.norm_conv, layer.conv, layer.norm_neuron, layer.neuron.projection):
+        part.requires_grad_(False)
+    layer.neuron.x0.requires_grad_(False)
+
+
+def _is_function(one: Tensor, other: Tensor) -> bool:
+    """Whether equal rows of one (M,) or (M, K) stand beside equal rows of other (M, L)."""
+    pairs = torch.cat([one.view(len(one), -1), other], 1)
+    return len(torch.unique(one, dim=0)) == len(torch.unique(pairs, dim=0))
+
+
+def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
+    config = model.config.resolved_backbone
+    if config.groups:
+        raise ValueError(f"model must have units of one degree, and no groups; got groups {config.groups}")
+    if tokens.shape != targets.shape or tokens.dim() != 2:
+        raise ValueError(
+            f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"
+        )
+
+
 def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:
     """The values that state scalars have most often."""
+    return _states(model, tokens, number)[..., scalars].flatten(0, 1).mode(0).values
+
+
+def _states(model: MinMaxRNC_LM, tokens: Tensor, number: int) -> Tensor:
+    """Every state (B, T, d_state) of a layer."""
     u = model.embedding(tokens)
     for depth, layer in enumerate(_layers(model)):
         v = layer.norm_conv(u)
         before = torch.cat((torch.zeros_like(v[:, :1]), v[:, :-1]), 1)
         if depth == number:
-            return layer.neuron.states(layer.drive(u, v, before))[..., scalars].flatten(0, 1).mode(0).values
+            return layer.neuron.states(layer.drive(u, v, before))
         u, _ = layer(u)
     raise AssertionError("no such layer")
 

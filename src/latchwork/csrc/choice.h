@@ -1,4 +1,5 @@
-// Of each short row of logits the softmax and the place of the largest, in one pass; and the gradient of the softmax.
+// Of each short row of logits the softmax at a temperature and the place of the largest, in one pass; and the gradient
+// of the softmax.
 // Rows stand side by side, one a lane (transpose.h), so that all arithmetic is elementwise.
 #pragma once
 #include <cmath>
@@ -32,6 +33,7 @@ struct ChoiceRows {
 
     void forward(int64_t token, V* planes) const {
         const int64_t options = p.options, n = from_logits();
+        const V temperature = V{} + Compute<S>(p.temperature);
         for (int64_t row = 0; row < p.rows; row += L) {
             const int64_t lanes = p.rows - row < L ? p.rows - row : L;
             Planes<S>::gather(at<const S>(p.logits, token, row * n), n, lanes, planes);
@@ -42,7 +44,10 @@ struct ChoiceRows {
                 largest = better ? planes[k] : largest;  // the first NaN counts as the largest
                 place = better ? V{} + Compute<S>(k) : place;
             }
-            for (int64_t k = 0; k < options; ++k) planes[k] = exp_below_zero(planes[k] - largest), sum += planes[k];
+            for (int64_t k = 0; k < options; ++k) {
+                planes[k] = exp_below_zero((planes[k] - largest) / temperature);
+                sum += planes[k];
+            }
             for (int64_t k = 0; k < options; ++k) planes[k] = planes[k] / sum;
             Planes<S>::scatter(planes, options, lanes, at<S>(p.weights, token, row * options));
             int64_t* choice = at<int64_t>(p.choice, token, row);
@@ -50,9 +55,10 @@ struct ChoiceRows {
         }
     }
 
-    // The gradient of logit k is w[k] (g[k] - sum_j w[j] g[j]).
+    // The gradient of logit k is w[k] (g[k] - sum_j w[j] g[j]) / temperature.
     void backward(int64_t token, V* planes) const {
         const int64_t options = p.options, n = from_logits();
+        const V temperature = V{} + Compute<S>(p.temperature);
         V* grad = planes + options;
         for (int64_t row = 0; row < p.rows; row += L) {
             const int64_t lanes = p.rows - row < L ? p.rows - row : L;
@@ -60,7 +66,7 @@ struct ChoiceRows {
             Planes<S>::gather(at<const S>(p.grad, token, row * options), options, lanes, grad);
             V sum = V{};
             for (int64_t k = 0; k < options; ++k) sum += planes[k] * grad[k];
-            for (int64_t k = 0; k < options; ++k) grad[k] = planes[k] * (grad[k] - sum);
+            for (int64_t k = 0; k < options; ++k) grad[k] = planes[k] * (grad[k] - sum) / temperature;
             Planes<S>::scatter(grad, n, lanes, at<S>(p.grad_logits, token, row * n));
             if (n < options) store_part(at<S>(p.grad_own, token, row), grad[n], lanes);
         }

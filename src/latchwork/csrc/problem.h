@@ -50,6 +50,7 @@ struct Choice {
     int64_t dtype;
     int64_t tokens, rows, options;
     int64_t threads;
+    double temperature;
     Rows logits;  // (tokens, rows, options), or one less where own gives the last
     Rows own;     // (tokens, rows); data may be null
     Rows weights, choice;  // written by forward: (tokens, rows, options), and int64 (tokens, rows)

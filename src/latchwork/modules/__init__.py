@@ -4,7 +4,7 @@ from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.init import small_init_init_, wang_init_
 from latchwork.modules.layer import MinMaxLayer
-from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.neuron import MinMaxNeuron, set_temperature
 from latchwork.modules.state import State
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "MinMaxLayer",
     "MinMaxNeuron",
     "State",
+    "set_temperature",
     "small_init_init_",
     "wang_init_",
 ]

@@ -13,8 +13,8 @@ MOST = 6  # points: all permutations of more are too many to look at
 ROUNDS = 10  # of Sinkhorn's iteration
 
 
-def choose_permutation(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The permutation of the largest sum of logits (..., N, N), N at most 6; weights by `sinkhorn`.
+def choose_permutation(logits: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """The permutation of the largest sum of logits (..., N, N), N at most 6; weights by `sinkhorn`, at a temperature.
 
     >>> choose_permutation(torch.tensor([[0.0, 2.0], [0.0, 1.0]]))[1]
     tensor([1, 0])
@@ -23,7 +23,7 @@ def choose_permutation(logits: Tensor) -> tuple[Tensor, Tensor]:
     every = all_permutations(degree).to(logits.device)
     matrices = F.one_hot(every, degree).flatten(1).to(logits.dtype)
     sums = logits.detach().flatten(-2) @ matrices.T
-    return sinkhorn(_wide(logits)).to(logits.dtype), every[sums.argmax(-1)]
+    return sinkhorn(_wide(logits) / temperature).to(logits.dtype), every[sums.argmax(-1)]
 
 
 def sinkhorn(logits: Tensor) -> Tensor:

@@ -73,6 +73,7 @@ class MinMaxNeuron(nn.Module):
         self.d_state = d_state = sum(block.size for block in blocks)
         self.output_gate = output_gate
         self.backend = "auto"  # of minmax_scan
+        self.temperature = 1.0  # of the surrogate gradient, where steps move whole levels; see `set_temperature`
         self.widths = [width for block in blocks for width in block.widths] + [d_state] * output_gate
         self.dropout = nn.Dropout(dropout)
         self.projection = Linear(d_model, sum(self.widths))
@@ -141,7 +142,7 @@ class MinMaxNeuron(nn.Module):
         for block, x0, before in zip(self.blocks, starts, befores, strict=True):
             last = first + sum(block.widths)
             x0 = x0 if block.degree == 1 else x0.view(-1, block.degree)
-            parts.append(block.states(z[..., first:last], x0, before, reset, self.backend))
+            parts.append(block.states(z[..., first:last], x0, before, reset, self.backend, self.temperature))
             first = last
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
@@ -159,3 +160,16 @@ class MinMaxNeuron(nn.Module):
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_state). Returns y like u, and the last state."""
         return self.recur(self.project(u), state, reset=reset)
+
+
+def set_temperature(model: nn.Module, temperature: float) -> None:
+    """Of every neuron in a model, the temperature of its surrogate gradient: at 1 as made.
+
+    Where steps move whole levels, the gradient is that of a softmax of the logits, and vanishes where the choice has
+    become sure, be it right or wrong. A higher temperature keeps it alive; no output depends on it.
+    """
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature must be positive and finite; got {temperature}")
+    for module in model.modules():
+        if isinstance(module, MinMaxNeuron):
+            module.temperature = temperature

@@ -79,10 +79,12 @@ class Units:
         x0 = x0 if self.levels is None else round_to_levels(x0, self.levels)
         return x0.clamp(min=0) if self.form == "transformation" else x0
 
-    def choose(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(self, z: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Weights (..., U, N, K) and choice (..., U, N): see modules/choice.py and ops/choice.py."""
         logits, own = self._logits(z)
-        return choose_permutation(logits) if self.form == "permutation" else choose_rows(logits, own)
+        if self.form == "permutation":
+            return choose_permutation(logits, temperature)
+        return choose_rows(logits, own, temperature=temperature)
 
     def choice(self, z: Tensor) -> Tensor:
         """The choice alone, (..., U, N)."""
@@ -100,12 +102,17 @@ class Units:
         """a (..., U * N^dimensions) with one dimension for the units and `dimensions` of size N."""
         return a.view(*a.shape[:-1], self.size // self.degree, *[self.degree] * dimensions)
 
-    def states(self, z: Tensor, x0: Tensor, x: Tensor | None, reset: Tensor | None, backend: str) -> Tensor:
-        """Every state (B, T, size) from z (B, T, ...), x0 (size,) or (U, N), and x (B, size), the state before."""
+    def states(
+        self, z: Tensor, x0: Tensor, x: Tensor | None, reset: Tensor | None, backend: str, temperature: float = 1.0
+    ) -> Tensor:
+        """Every state (B, T, size) from z (B, T, ...), x0 (size,) or (U, N), and x (B, size), the state before.
+
+        temperature: of the surrogate gradient's weights; no state depends on it.
+        """
         x0 = x0.to(z.dtype)
         state = None if x is None else x.to(z.dtype).view(x.shape[0], *x0.shape)
         if self.form != "free" and torch.is_grad_enabled():
-            weights, choice = self.choose(z)
+            weights, choice = self.choose(z, temperature)
             if self.form == "transformation":
                 state = None if state is None else state.clamp(min=0)  # as the step itself does with what is below
                 return transformation_scan(weights, choice, x0, state=state, reset=reset).flatten(2)

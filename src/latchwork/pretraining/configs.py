@@ -58,12 +58,19 @@ CHARACTERS = PretrainingConfig(
     name="char-1m",
     steps=2000,
     model=ModelConfig(
-        options={"d_model": 128, "d_state": 192, "n_layers": 4, "ffn_act_fn": "swish", "ffn_dropout": 0.0}
+        options={
+            "d_model": 144,
+            "d_state": 192,
+            "n_layers": 4,
+            "conv_type": "gated",
+            "ffn_act_fn": "swish",
+            "ffn_dropout": 0.0,
+        }
     ),
-    optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.99)),
-    schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.1),
+    optimizer=OptimizerConfig(learning_rate=4e-3, betas=(0.9, 0.99)),
+    schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
     batch=BatchConfig(micro=12, context=64),
-    validation=ValidationConfig(every=250, batches=200, batch_size=12),
+    validation=ValidationConfig(every=500, batches=200, batch_size=12),
     checkpoint=CheckpointConfig(every=250, keep=2),
 )
 
@@ -92,7 +99,7 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
     CHARACTERS: {
         "transformer": {"n_layers": 4, "width": 128, "heads": 4},
-        "lstm": {"n_layers": 2, "width": 221},
+        "lstm": {"n_layers": 2, "width": 219},
         "gru": {"n_layers": 2, "width": 255},
         "mamba": {"n_layers": 6, "width": 136},
     },

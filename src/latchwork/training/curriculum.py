@@ -1,4 +1,4 @@
-"""Learn by length: short words first, longer ones whenever nine of ten answers are right."""
+"""Learn by length: short words first, longer ones whenever three of five answers are right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latchwork.modules import set_temperature
 from latchwork.tasks.last_step import LastStep
 from latchwork.tasks.task import IGNORE, Split, Task
 
@@ -23,7 +24,9 @@ class LengthCurriculum:
     """How `learn_by_length` trains; the defaults are those that learn S5 with all its 120 tokens.
 
     learning_rate: of Adam, for all parameters, at the first length. At another it is times (shortest / length)^decay,
-    but never less than `floor` times as much. shortest, longest: the first length and the last. growth: the next
+    but never less than `floor` times as much. In the same measure, (length / shortest)^decay, rises the temperature of
+    the surrogate gradient of units that move whole levels: what was chosen wrongly at a low one is too sure to change.
+    shortest, longest: the first length and the last. growth: the next
     length is so many times this one, and at least one more. threshold: the accuracy to go on at, smoothed by
     `smoothing` and begun again at 0 for each length. tokens: of a batch, whatever the length; rows: at least so many
     words. clip: the largest norm of the gradient. right: batches in a row at the last length without a wrong answer,
@@ -36,7 +39,7 @@ class LengthCurriculum:
     shortest: int = 2
     longest: int = 40
     growth: float = 1.3
-    threshold: float = 0.9
+    threshold: float = 0.6
     smoothing: float = 0.8
     tokens: int = 1024
     rows: int = 8
@@ -74,6 +77,14 @@ class LengthCurriculum:
         0.0025
         """
         return self.learning_rate * max(self.floor, float((self.shortest / length) ** self.decay))
+
+    def temperature(self, length: float) -> float:
+        """That of the surrogate gradient at a length.
+
+        >>> LengthCurriculum().temperature(8)
+        2.0
+        """
+        return float((length / self.shortest) ** self.decay)
 
     def longer(self, length: float) -> float:
         """The length after this one; a fraction is kept, though words are cut at the whole number.
@@ -142,7 +153,7 @@ def learn_by_length(
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=curriculum.learning_rate)
     length, right, found = float(curriculum.shortest), 0, Learning()
-    _begin(found, curriculum, length)
+    _begin(model, found, curriculum, length)
     while not found.stopped:
         if found.steps >= curriculum.steps or found.seconds >= curriculum.seconds:
             found.stopped = "steps" if found.steps >= curriculum.steps else "seconds"
@@ -162,15 +173,17 @@ def learn_by_length(
             found.stopped = "learnt"
         elif found.accuracy > curriculum.threshold and length < curriculum.longest:
             length = curriculum.longer(length)
-            _begin(found, curriculum, length)
+            _begin(model, found, curriculum, length)
         if watch is not None:
             watch(found)
+    set_temperature(model, 1.0)
     model.train(training)
     return found
 
 
-def _begin(found: Learning, curriculum: LengthCurriculum, length: float) -> None:
+def _begin(model: nn.Module, found: Learning, curriculum: LengthCurriculum, length: float) -> None:
     """Go on at a new length."""
+    set_temperature(model, curriculum.temperature(length))
     found.length, found.accuracy, found.learning_rate = int(length), 0.0, curriculum.rate(length)
     found.history.append({"length": found.length, "step": found.steps, "seconds": round(found.seconds, 2)})
 
