@@ -25,7 +25,7 @@ from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
 from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
 from latchwork.tasks import Automaton, LastStep, Task, make_task
-from latchwork.training.curriculum import LengthCurriculum, learn_by_length
+from latchwork.training.curriculum import Learning, LengthCurriculum, learn_by_length
 from latchwork.training.display import LengthDisplay
 from latchwork.training.manifest import manifest
 from latchwork.training.seeds import seed_everything
@@ -35,7 +35,9 @@ Record = dict[str, Any]
 LENGTHS = (40, 128, 512, 8192)
 LONG = 1 << 20  # tested only where there was no error at the last of LENGTHS
 ANSWERS = 1 << 16  # steps of each test: so many sequences of its length
+PATIENCE = 600  # steps at one length, and ours is drawn anew
 ROUNDS = 3  # of training a little more and asking for a proof
+TRIAL = 1000  # between the seeds of one job's trials
 WORDS, LENGTH = 64, 256  # on which a unit must follow the answers, to stay, or not be needed, to be taken out
 
 
@@ -142,15 +144,9 @@ def best_rate(records: Sequence[Record]) -> float:
 
 def run(job: Job, limits: Limits) -> Record:
     """Train, test at every length, and of ours take out idle units and ask for a proof."""
-    seed_everything(job.seed)
     task = make_task(job.problem.task)
     dense = task.task if isinstance(task, LastStep) else task  # tests and proofs are of every answer
-    model = make_model(job.model, task, job.problem.units)
-    curriculum = LengthCurriculum(
-        learning_rate=job.rate, longest=job.problem.length, steps=limits.steps, seconds=limits.seconds
-    )
-    with LengthDisplay(f"{job.problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
-        learning = learn_by_length(model, task, curriculum, seed=job.seed, watch=display.watch)
+    model, learning, curriculum, stuck = learn(job, task, limits)
     began = time.monotonic()
     record: Record = {
         "problem": job.problem.name,
@@ -164,6 +160,7 @@ def run(job: Job, limits: Limits) -> Record:
         "parameters": parameters(model),
         "limits": vars(limits),
         "training": learning.to_dict(),
+        "stuck": stuck,
         "tests": test(model, dense, limits.long),
     }
     record["test_seconds"] = round(time.monotonic() - began, 1)
@@ -173,6 +170,30 @@ def run(job: Job, limits: Limits) -> Record:
     record["solved"] = solved(record)
     described = manifest({})
     return {**record, **{name: described[name] for name in ("versions", "commit", "hardware", "date")}}
+
+
+def learn(job: Job, task: Task, limits: Limits) -> tuple[nn.Module, Learning, LengthCurriculum, list[Record]]:
+    """Train; one of ours that is stuck begins anew, with other weights, in what is left of the limits.
+
+    The model, its training with the steps and seconds of all trials, the curriculum, and the trials that were stuck.
+    """
+    curriculum = LengthCurriculum(
+        learning_rate=job.rate, longest=job.problem.length, steps=limits.steps, seconds=limits.seconds,
+        patience=PATIENCE if job.model == OURS else float("inf"),
+    )  # fmt: skip
+    stuck: list[Record] = []
+    with LengthDisplay(f"{job.problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
+        while True:
+            seed_everything(job.seed + TRIAL * len(stuck))
+            model = make_model(job.model, task, job.problem.units)
+            steps, seconds = (sum(each[name] for each in stuck) for name in ("steps", "seconds"))
+            left = replace(curriculum, steps=limits.steps - steps, seconds=max(1e-3, limits.seconds - seconds))
+            learning = learn_by_length(model, task, left, seed=job.seed, watch=display.watch)
+            if learning.stopped != "stuck":
+                break
+            stuck.append({name: learning.to_dict()[name] for name in ("steps", "seconds", "length")})
+    learning.steps, learning.seconds = learning.steps + steps, learning.seconds + seconds
+    return model, learning, curriculum, stuck
 
 
 def solved(record: Record) -> bool:
@@ -209,7 +230,7 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
     config = smaller.config.resolved_backbone
     tune = replace(
         curriculum, learning_rate=curriculum.learning_rate / 2, shortest=min(32, longest), longest=min(32, longest),
-        right=60, steps=1000, seconds=120.0,
+        right=60, steps=1000, seconds=120.0, patience=float("inf"),
     )  # fmt: skip
     rounds: list[Record] = []
     for number in range(ROUNDS):
@@ -241,7 +262,8 @@ def describe(record: Record) -> str:
     words = [
         f"{record['problem']} {record['model']} rate {record['rate']:g} seed {record['seed']}:",
         f"{training['stopped']} at length {training['length']} after {training['steps']} steps,",
-        f"{training['seconds']:.0f} s; {last['errors']} errors of {last['answers']} at length {last['length']}",
+        f"{training['seconds']:.0f} s, stuck {len(record['stuck'])} times;",
+        f"{last['errors']} errors of {last['answers']} at length {last['length']}",
     ]
     if record.get("proof"):
         words.append(f"; {record['proof']['units']} units left, {record['proof']['result']}")

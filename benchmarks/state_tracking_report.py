@@ -94,6 +94,9 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
                 str(first["letters"]),
                 f"{units['units']} of degree {units['degree']}, {units['form']}",
                 f"{len(learnt)}/{len(chosen)}",
+                ", ".join(str(len(each["stuck"])) for each in chosen)
+                if any(each["stuck"] for each in chosen)
+                else NONE,
                 spread([each["steps"] for each in learnt]),
                 spread([each["seconds"] for each in learnt]),
                 errors([at(each["tests"], LENGTHS[-1]) for each in chosen if each["training"]["learnt"]]),
@@ -102,7 +105,7 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
                 outcomes(proofs, len(chosen)),
             ]
         )
-    head = ["task, and length where not 40", "letters", "units", "learnt", "steps", "seconds",
+    head = ["task, and length where not 40", "letters", "units", "learnt", "begun anew, by seed", "steps", "seconds",
             "errors at 8,192, as trained", "errors at 2^20, without idle units", "units left", "proved"]  # fmt: skip
     return table(head, rows)
 

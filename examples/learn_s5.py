@@ -4,23 +4,22 @@ import torch
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.automata import Machine, certify
-from latchwork.automata.prune import prune_states
+from latchwork.automata.prune import freeze_moves, keep_followers
 from latchwork.tasks import WordProblem
 from latchwork.training import LengthCurriculum, learn_by_length
 from latchwork.training.display import LengthDisplay
 
 
 def learn(group, degree, curriculum=LengthCurriculum()):  # noqa: B008 - frozen
-    """What the training came to, the network without its idle units, and what `certify` found of it."""
+    """What the training came to, the units that follow the group alone, and what `certify` found of them."""
     torch.manual_seed(0)
     task = WordProblem(group)
     model = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.state_tracking(degree))
     with LengthDisplay(task.name, curriculum.longest) as display:
         learning = learn_by_length(model, task, curriculum, watch=display.watch)
-    smaller = prune_states(model.eval(), *task.sample("validation", 0, rows=64, length=40))
-    learn_by_length(
-        smaller, task, LengthCurriculum(learning_rate=2.5e-3, shortest=32, longest=32, right=60, steps=1000)
-    )
+    smaller = keep_followers(model.eval(), *task.sample("validation", 0, rows=64, length=256))
+    freeze_moves(smaller)
+    learn_by_length(smaller, task, LengthCurriculum(shortest=32, longest=32, right=60, steps=1000))
     return learning, smaller, certify(smaller.eval(), Machine.from_task(task))
 
 

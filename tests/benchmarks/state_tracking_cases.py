@@ -23,6 +23,7 @@ def made_up(job, limits=Limits(), *, learnt=True, steps=None, length=None, wrong
         "units": vars(job.problem.units) if job.model == "minmax" else None,
         "parameters": 1234,
         "limits": vars(limits),
+        "stuck": [],
         "training": {
             "learnt": learnt,
             "stopped": "learnt" if learnt else "seconds",

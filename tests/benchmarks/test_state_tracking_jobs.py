@@ -13,6 +13,7 @@ import torch
 from state_tracking_cases import made_up
 
 import state_tracking
+import state_tracking_jobs
 from latchwork.tasks import make_task
 from state_tracking_jobs import Job, Limits, best_rate, read_all, run, run_all, run_once, solved
 from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
@@ -146,6 +147,15 @@ def test_processes_share_the_work_and_a_killed_one_leaves_its_job_to_the_others(
     assert len(count) == expected
     assert [file for name, file in lines() if name == "stuck"] == [held]
     assert not list(records.glob("*.tmp")) + list(records.glob(".*.tmp"))
+
+
+def test_one_that_is_stuck_begins_anew_within_the_limits(monkeypatch):
+    monkeypatch.setattr(state_tracking_jobs, "PATIENCE", 2)
+    record = run(Job(PARITY, "minmax", 1e-9, 3), Limits(steps=7, seconds=60, long=16))
+    assert [each["steps"] for each in record["stuck"]] == [2, 2, 2]
+    assert (record["training"]["stopped"], record["training"]["steps"]) == ("steps", 7)
+    record = run(Job(PARITY, "lstm", 1e-9, 3), Limits(steps=5, seconds=60, long=16))
+    assert record["stuck"] == []
 
 
 def test_a_record_is_whole_or_not_there(tmp_path, monkeypatch):

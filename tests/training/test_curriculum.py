@@ -73,6 +73,15 @@ def test_who_errs_too_often_stays_at_its_length_until_the_steps_are_used_up():
     assert 0.3 < found.accuracy < 0.6
 
 
+def test_who_stays_too_long_at_a_length_is_stuck():
+    model = Oracle(Parity(), right=0.45)
+    found = learn_by_length(model, model.task, LengthCurriculum(patience=7, tokens=256))
+    assert (found.stopped, found.learnt, found.steps) == ("stuck", False, 7)
+    model = Oracle(Parity(), right=0.97)  # gets to the last length, and is never right ten times in a row
+    found = learn_by_length(model, model.task, LengthCurriculum(longest=3, patience=30, tokens=256))
+    assert (found.stopped, found.length, found.steps) == ("stuck", 3, found.history[-1]["step"] + 30)
+
+
 def test_who_errs_now_and_then_grows_but_has_never_learnt():
     model = Oracle(Parity(), right=0.97)
     found = learn_by_length(model, model.task, LengthCurriculum(longest=4, steps=60, tokens=256))

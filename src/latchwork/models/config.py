@@ -205,10 +205,12 @@ class MinMaxRNCLMConfig:
         """One layer of units that select whole levels, as it learns groups: see docs/state_tracking.md.
 
         degree: that of the units, the points that the group moves. reset_form="transformation" is for all maps of a
-        set into itself, where points may meet. The fields of both configurations may be changed.
+        set into itself, where points may meet. The feed-forward part is small: a larger one learns short words by
+        heart, and no unit learns the group. The fields of both configurations may be changed.
         """
         values = {"d_model": 128, "n_layers": 1, "d_state": units * degree, "degree": degree, "reset_form": "selection"}
         values |= {"conv_type": "gated", "conv_init_val": -6.0, "output_gate": False, "ffn_dropout": 0.0}
+        values["ffn_proj_factor"] = 0.3
         return _preset(cls, MinMaxRNCConfig, {**values, "tie_weights": False, "embedding_init": "normal", **changes})
 
     def to_dict(self) -> dict[str, Any]:

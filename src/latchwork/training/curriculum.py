@@ -30,7 +30,7 @@ class LengthCurriculum:
     length is so many times this one, and at least one more. threshold: the accuracy to go on at, smoothed by
     `smoothing` and begun again at 0 for each length. tokens: of a batch, whatever the length; rows: at least so many
     words. clip: the largest norm of the gradient. right: batches in a row at the last length without a wrong answer,
-    after which it is learnt. steps, seconds: where to give up.
+    after which it is learnt. steps, seconds: where to give up. patience: so many steps at one length, and it is stuck.
     """
 
     learning_rate: float = 5e-3
@@ -47,13 +47,14 @@ class LengthCurriculum:
     right: int = 10
     steps: int = 10_000
     seconds: float = float("inf")
+    patience: float = float("inf")
 
     def __post_init__(self) -> None:
         """Check every field."""
         for name in ("shortest", "tokens", "rows", "right"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("learning_rate", "clip", "seconds"):
+        for name in ("learning_rate", "clip", "seconds", "patience"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         for name in ("floor", "threshold"):
@@ -103,9 +104,9 @@ class LengthCurriculum:
 class Learning:
     """What a training came to, as far as it went.
 
-    stopped: "learnt", or "steps", "seconds", "diverged"; empty while it goes on. accuracy, loss: of the last batch,
-    the accuracy smoothed. length: of the last words. tokens: all that were read. history: for each length, the step
-    before which it began, and the seconds until then.
+    stopped: "learnt", or "steps", "seconds", "stuck", "diverged"; empty while it goes on. accuracy, loss: of the last
+    batch, the accuracy smoothed. length: of the last words. tokens: all that were read. history: for each length, the
+    step before which it began, and the seconds until then.
     """
 
     stopped: str = ""
@@ -174,6 +175,8 @@ def learn_by_length(
         elif found.accuracy > curriculum.threshold and length < curriculum.longest:
             length = curriculum.longer(length)
             _begin(model, found, curriculum, length)
+        elif found.steps - found.history[-1]["step"] >= curriculum.patience:
+            found.stopped = "stuck"
         if watch is not None:
             watch(found)
     set_temperature(model, 1.0)
