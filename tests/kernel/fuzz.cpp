@@ -9,12 +9,6 @@ extern "C" {
 int latchwork_forward(const Problem*);
 int latchwork_backward(const Problem*);
 int latchwork_compose(const Problem*);
-const char* latchwork_isa();
-void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
-// Fresh memory is full of NaN: a number that is used before it is written shows.
-const char* __asan_default_options() {
-    return "detect_leaks=1:detect_stack_use_after_return=1:malloc_fill_byte=255:max_malloc_fill_size=100000000";
-}
 }
 
 namespace {
@@ -199,22 +193,10 @@ struct Case {
 }  // namespace
 
 int main(int count, char** arguments) {
-    auto argument = [&](int i, int64_t otherwise) { return i < count ? std::atoll(arguments[i]) : otherwise; };
-    const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, 100000);
-    const char* isa = std::getenv("LATCHWORK_ISA");
-    if (isa && std::strcmp(isa, latchwork_isa())) {
-        std::fprintf(stderr, "%s: not on this processor\n", isa);
-        return 77;
-    }
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(say_case);
-    for (int64_t index = first; index < end; ++index) {
-        std::seed_seq both{seed, index};
-        Random random{std::mt19937_64(both)};
+    return run_cases(count, arguments, 100000, say_case, [](Random& random, int64_t index, int64_t seed) {
         Case each = Case::draw(random);
         each.describe(index, seed);
         each.call();
         each.check(random);
-        if ((index + 1) % 10000 == 0) std::fprintf(stderr, "%s: %ld cases\n", latchwork_isa(), long(index + 1));
-    }
-    std::printf("%ld passed, 0 failed\n", long(end - first));
+    });
 }

@@ -1,11 +1,7 @@
 // layer_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of a layer, of head and loss, and of a matrix times vectors on
 // COUNT random cases, or only on case INDEX, and compares every number they write with layer_definition.h.
 // LATCHWORK_ISA in the environment chooses the instruction set.
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
-
+#include "cases.h"
 #include "head.h"
 #include "layer_definition.h"
 #include "matvec.h"
@@ -18,25 +14,11 @@ int latchwork_respond(const Response*);
 int latchwork_respond_back(const Response*);
 int latchwork_head(const Head*);
 int latchwork_matvec(const Matvec*);
-const char* latchwork_isa();
-void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
-// Fresh memory is full of NaN: a number that is used before it is written shows.
-const char* __asan_default_options() {
-    return "detect_leaks=1:detect_stack_use_after_return=1:malloc_fill_byte=255:max_malloc_fill_size=100000000";
-}
 }
 
 namespace {
 
 using definition::Numbers;
-
-struct Random {  // not the distributions of the standard library, which differ between compilers
-    std::mt19937_64 engine;
-    int64_t below(int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint64_t>(n)); }
-    bool percent(int64_t chance) { return below(100) < chance; }
-    int64_t pick(std::initializer_list<int64_t> of) { return of.begin()[below(static_cast<int64_t>(of.size()))]; }
-    double uniform() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
-};
 
 char now[500];  // the case that runs, for whoever reports an error
 void say_case() { std::fprintf(stderr, "in case %s\n", now); }
@@ -309,24 +291,14 @@ void try_matvec(Random& random, const char* number) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    auto argument = [&](int i, int64_t otherwise) { return i < count ? std::atoll(arguments[i]) : otherwise; };
-    const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, 2000);
-    const char* isa = std::getenv("LATCHWORK_ISA");
-    if (isa && std::strcmp(isa, latchwork_isa())) {
-        std::fprintf(stderr, "%s: not on this processor\n", isa);
-        return 77;
-    }
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(say_case);
-    for (int64_t index = first; index < end; ++index) {
-        std::seed_seq both{seed, index};
-        Random random{std::mt19937_64(both)};
+    const int result = run_cases(count, arguments, 2000, say_case, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
         while (!try_layer(random, number)) continue;
         try_response(random, number);
         try_head(random, number);
         try_matvec(random, number);
-        if ((index + 1) % 1000 == 0) std::fprintf(stderr, "%s: %ld cases\n", latchwork_isa(), long(index + 1));
-    }
-    std::printf("%ld passed, 0 failed; the largest error is %.2g of what is allowed\n", long(end - first), worst);
+    });
+    std::printf("the largest error is %.2g of what is allowed\n", worst);
+    return result;
 }

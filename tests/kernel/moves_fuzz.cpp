@@ -10,11 +10,6 @@ int latchwork_move(const Moves*);
 int latchwork_move_back(const Moves*);
 int latchwork_choose(const Choice*);
 int latchwork_choose_back(const Choice*);
-const char* latchwork_isa();
-void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
-const char* __asan_default_options() {
-    return "detect_leaks=1:detect_stack_use_after_return=1:malloc_fill_byte=255:max_malloc_fill_size=100000000";
-}
 }
 
 namespace {
@@ -210,18 +205,7 @@ void run_choice(Random& random, int64_t index) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    auto argument = [&](int i, int64_t otherwise) { return i < count ? std::atoll(arguments[i]) : otherwise; };
-    const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, 20000);
-    const char* isa = std::getenv("LATCHWORK_ISA");
-    if (isa && std::strcmp(isa, latchwork_isa())) {
-        std::fprintf(stderr, "%s: not on this processor\n", isa);
-        return 77;
-    }
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(say_case);
-    for (int64_t index = first; index < end; ++index) {
-        std::seed_seq both{seed, index};
-        Random random{std::mt19937_64(both)};
+    return run_cases(count, arguments, 20000, say_case, [](Random& random, int64_t index, int64_t) {
         random.percent(70) ? run_moves(random, index) : run_choice(random, index);
-    }
-    std::printf("%ld passed, 0 failed\n", long(end - first));
+    });
 }

@@ -1,19 +1,9 @@
 // Random tensors for the kernel to read and write, in memory where every wrong access shows.
 #pragma once
-#include <initializer_list>
-#include <random>
-
+#include "cases.h"
 #include "definition.h"
 
 namespace {
-
-struct Random {  // not the distributions of the standard library, which differ between compilers
-    std::mt19937_64 engine;
-    int64_t below(int64_t n) { return static_cast<int64_t>(engine() % static_cast<uint64_t>(n)); }
-    bool percent(int64_t chance) { return below(100) < chance; }
-    int64_t pick(std::initializer_list<int64_t> of) { return of.begin()[below(static_cast<int64_t>(of.size()))]; }
-    double uniform() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
-};
 
 constexpr int64_t BOOL = -1, WHOLE = -2;  // the dtypes of reset and of choices, int64
 

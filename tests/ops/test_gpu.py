@@ -1,11 +1,8 @@
 """The Triton backend equals the definition: on a GPU, or in Triton's interpreter where there is none."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from ahead_of_time import run
 
 from latchwork.ops import gpu
 from latchwork.ops.algebra import apply, collapse
@@ -290,55 +287,16 @@ def test_time_is_cut_when_the_rows_alone_would_leave_the_gpu_idle(monkeypatch, r
     assert -(-T // length) == pytest.approx(chunks, rel=0.05)
 
 
-def run(script, *arguments, **variables):
-    """Run Python in a process without the interpreter; returns what it printed."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | variables
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_triton_is_not_imported_before_it_is_used():
     run("import sys, latchwork.ops.gpu; assert 'latchwork.ops.gpu_kernels' not in sys.modules")
 
 
 COMPILE = r"""
-import re, sys, torch, triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import sys, torch
+from ahead_of_time import replace
 from latchwork.ops import gpu, gpu_kernels
 
-TYPES = {torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16", torch.bool: "i1"}
-
-class Compiled:  # stands in for a kernel and compiles, as it is launched, what it would have run
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def __getitem__(self, grid):
-        return self.launch
-
-    def launch(self, **given):
-        signature = {
-            p.name: "constexpr" if p.is_constexpr or given[p.name] is None
-            else "*" + TYPES[given[p.name].dtype] if isinstance(given[p.name], torch.Tensor)
-            else "i32"
-            for p in self.kernel.params
-        }
-        constants = {name: given[name] for name, kind in signature.items() if kind == "constexpr"}
-        options = {name: value for name, value in given.items() if name not in signature}
-        target = GPUTarget("cuda", int(sys.argv[1]), 32)
-        compiled = triton.compile(ASTSource(self.kernel, signature, constants), target=target, options=options)
-        ptx = compiled.asm["ptx"]
-        assert self.kernel.__name__ in ptx and ".ftz" not in ptx, "no code, or code that flushes small numbers to zero"
-        assert compiled.metadata.shared <= 48 * 1024, compiled.metadata.shared
-        if self.kernel.__name__ == "scan_kernel":
-            assert re.search(r"add\.rn\.f(32|64)[^;]*, 0[fd]0+;", ptx), "the + 0.0 that makes a zero positive is gone"
-        print(self.kernel.__name__)
-
-KERNELS = ["scan_kernel", "compose_kernel", "backward_kernel", "carry_kernel"]
-for name in KERNELS:
-    setattr(gpu_kernels, name, Compiled(getattr(gpu_kernels, name)))
+replace(gpu_kernels, ["scan_kernel", "compose_kernel", "backward_kernel", "carry_kernel"])
 dtypes = [getattr(torch, name) for name in sys.argv[2:]]
 for dtype in dtypes:
     for s in [torch.zeros(2, 8, 40, dtype=dtype), torch.zeros(2, 8, 3, 5, dtype=dtype)]:

@@ -1,11 +1,8 @@
 """The Triton kernels of moves equal torch's: on a GPU, or in Triton's interpreter where there is none."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from ahead_of_time import run
 
 from latchwork.ops import moves_gpu, moves_torch
 
@@ -88,40 +85,11 @@ def test_unfit_names_weights(monkeypatch):
 
 
 COMPILE = r"""
-import sys, torch, triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+import sys, torch
+from ahead_of_time import replace
 from latchwork.ops import moves_gpu, moves_gpu_kernels
 
-TYPES = {
-    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16",
-    torch.bool: "i1", torch.int64: "i64",
-}
-
-class Compiled:  # stands in for a kernel and compiles, as it is launched, what it would have run
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def __getitem__(self, grid):
-        return self.launch
-
-    def launch(self, **given):
-        signature = {
-            p.name: "constexpr" if p.is_constexpr or given[p.name] is None
-            else "*" + TYPES[given[p.name].dtype] if isinstance(given[p.name], torch.Tensor)
-            else "i32"
-            for p in self.kernel.params
-        }
-        constants = {name: given[name] for name, kind in signature.items() if kind == "constexpr"}
-        options = {name: value for name, value in given.items() if name not in signature}
-        target = GPUTarget("cuda", int(sys.argv[1]), 32)
-        compiled = triton.compile(ASTSource(self.kernel, signature, constants), target=target, options=options)
-        assert self.kernel.__name__ in compiled.asm["ptx"] and ".ftz" not in compiled.asm["ptx"]
-        assert compiled.metadata.shared <= 48 * 1024, compiled.metadata.shared
-        print(self.kernel.__name__)
-
-for name in ["move_kernel", "move_back_kernel"]:
-    setattr(moves_gpu_kernels, name, Compiled(getattr(moves_gpu_kernels, name)))
+replace(moves_gpu_kernels, ["move_kernel", "move_back_kernel"])
 for dtype in [getattr(torch, name) for name in sys.argv[2:]]:
     for sends, own in [(False, False), (False, True), (True, False)]:
         choice, state = torch.zeros(2, 8, 3, 5, dtype=torch.int64), torch.zeros(2, 3, 5, dtype=dtype)
@@ -134,9 +102,5 @@ for dtype in [getattr(torch, name) for name in sys.argv[2:]]:
 
 @pytest.mark.parametrize(("capability", "dtypes"), [("80", ["float32"]), ("90", ["bfloat16"])])
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(capability, dtypes, tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, capability, *dtypes]
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.split()) == {"move_kernel", "move_back_kernel"}
+    printed = run(COMPILE, capability, *dtypes, TRITON_CACHE_DIR=str(tmp_path))
+    assert set(printed.split()) == {"move_kernel", "move_back_kernel"}
