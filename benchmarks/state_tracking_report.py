@@ -248,7 +248,7 @@ def plot(groups: Groups) -> Figure:
                 places, middle, low, high = curve(chosen)
                 axes.plot(places, middle, color=COLOURS[model], label=model, linewidth=2 if model == OURS else 1.3)
                 axes.fill_between(places, low, high, color=COLOURS[model], alpha=0.2, linewidth=0)
-                if ends := [test["accuracy"] for each in chosen if (test := at(each["tests"], LONG))]:
+                if ends := [test["accuracy"] for each in chosen if (test := at(last_tests(each), LONG))]:
                     axes.plot(LONG, 100 * median(ends), "o", color=COLOURS[model], markersize=4, clip_on=False)
             if (chance := constant([each for _, chosen in shown for each in chosen])) is not None:
                 axes.axhline(100 * chance, color=QUIET, linestyle="--", linewidth=1, label="constant")
@@ -268,6 +268,12 @@ def plot(groups: Groups) -> Figure:
     return figure
 
 
+def last_tests(record: Record) -> list[Record]:
+    """Those of the network as it was in the end: of ours without idle units, where it was learnt."""
+    found: list[Record] = (record.get("proof") or record)["tests"]
+    return found
+
+
 def curve(records: Sequence[Record]) -> tuple[list[float], list[float], list[float], list[float]]:
     """For each bucket of positions: its middle; the median, lowest and highest accuracy of the seeds, in per cent.
 
@@ -276,7 +282,7 @@ def curve(records: Sequence[Record]) -> tuple[list[float], list[float], list[flo
     buckets: dict[tuple[int, int], list[float]] = {}
     for record in records:
         before = 0
-        for test in record["tests"]:
+        for test in last_tests(record):
             if "positions" not in test:
                 continue
             for first, end, asked, right in test["positions"]:

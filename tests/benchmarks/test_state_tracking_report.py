@@ -74,10 +74,16 @@ def test_nothing_is_a_dash_and_one_value_has_no_range():
 
 
 def test_a_curve_is_the_median_and_the_range_over_seeds_each_position_from_its_shortest_test():
-    records = [made_up(Job(S3, "minmax", 5e-3, seed), wrong=wrong) for seed, wrong in enumerate((0, 32368, 64736))]
+    records = [made_up(Job(S3, "lstm", 5e-3, seed), wrong=wrong) for seed, wrong in enumerate((0, 32368, 64736))]
     places, middle, low, high = curve(records)
     assert places == sorted(places)
     assert (middle, low, high) == ([100, 100, 100, 50], [100, 100, 100, 0], [100, 100, 100, 100])
+
+
+def test_ours_is_shown_without_idle_units():
+    record = made_up(Job(S3, "minmax", 5e-3, 0), wrong=64736)
+    assert min(curve([record])[1]) == 100
+    assert min(curve([{**record, "proof": None}])[1]) == 0
 
 
 def test_the_page_is_written_between_its_marks_and_the_plot_beside_it_and_again_the_same(tmp_path):
