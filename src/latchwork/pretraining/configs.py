@@ -99,7 +99,7 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
     CHARACTERS: {
         "transformer": {"n_layers": 4, "width": 128, "heads": 4},
-        "lstm": {"n_layers": 2, "width": 219},
+        "lstm": {"n_layers": 2, "width": 221},
         "gru": {"n_layers": 2, "width": 255},
         "mamba": {"n_layers": 6, "width": 136},
     },
