@@ -60,7 +60,7 @@ CHARACTERS = PretrainingConfig(
     model=ModelConfig(
         options={
             "d_model": 144,
-            "d_state": 192,
+            "d_state": 200,
             "n_layers": 4,
             "conv_type": "gated",
             "ffn_act_fn": "swish",
