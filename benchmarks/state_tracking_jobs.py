@@ -198,8 +198,13 @@ def learn(job: Job, task: Task, limits: Limits) -> tuple[nn.Module, Learning, Le
 
 def solved(record: Record) -> bool:
     """Whether it was learnt and there was no error in any test: of ours, in those of the network without idle units."""
-    tests = record["proof"]["tests"] if record.get("proof") else record["tests"]
-    return bool(record["training"]["learnt"] and all(each["errors"] == 0 for each in tests))
+    return bool(record["training"]["learnt"] and all(each["errors"] == 0 for each in last_tests(record)))
+
+
+def last_tests(record: Record) -> list[Record]:
+    """Those of the network as it was in the end: of ours without idle units, where it was learnt."""
+    found: list[Record] = (record.get("proof") or record)["tests"]
+    return found
 
 
 def test(model: nn.Module, task: Task, long: int) -> list[Record]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from figures import between, table
 from latchwork.files import read_json, write_text
 from latchwork.reports.figures import QUIET, SETTINGS, render
-from state_tracking_jobs import LENGTHS, LONG, best_rate
+from state_tracking_jobs import LENGTHS, LONG, best_rate, last_tests
 from state_tracking_tasks import MODELS, OURS, RATES
 
 if TYPE_CHECKING:
@@ -266,12 +266,6 @@ def plot(groups: Groups) -> Figure:
         order = [each for each in (*MODELS, "constant", "longest in training") if each in names]
         figure.legend([names[each] for each in order], order, loc="outside upper left", ncols=4)
     return figure
-
-
-def last_tests(record: Record) -> list[Record]:
-    """Those of the network as it was in the end: of ours without idle units, where it was learnt."""
-    found: list[Record] = (record.get("proof") or record)["tests"]
-    return found
 
 
 def curve(records: Sequence[Record]) -> tuple[list[float], list[float], list[float], list[float]]:

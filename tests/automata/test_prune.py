@@ -78,8 +78,7 @@ def make_followers():
     neuron = model.backbone.layers[0].neuron
     neuron.projection.weight.zero_()
     neuron.projection.bias.zero_()
-    levels, own = (each.split(3 * 2 * 2)[0] for each in (neuron.projection.weight, neuron.projection.weight[12:]))
-    levels, own = levels.view(3, 2, 2, 8), own.view(3, 2, 8)
+    levels, own = neuron.projection.weight[:12].view(3, 2, 2, 8), neuron.projection.weight[12:].view(3, 2, 8)
     for i in range(2):
         levels[0, i, i], levels[0, i, 1 - i] = -sign, sign  # stay at 0, swap at 1
         levels[1, i, 1], own[1, i] = sign, -sign  # all as the second at 1, begin anew at 0
@@ -109,7 +108,7 @@ def test_where_no_unit_tells_the_answers_apart_there_is_no_such_network():
     model = make_followers()
     tokens, targets = Parity().sample("train", 0, 32, 40)
     with torch.no_grad():
-        model.backbone.layers[0].neuron.projection.weight.view(-1, 8)[:4] = 0  # the first unit
+        model.backbone.layers[0].neuron.projection.weight[:4] = 0  # the first unit
     assert keep_followers(model, tokens, targets) is None
 
 

@@ -26,11 +26,11 @@ class LengthCurriculum:
     learning_rate: of Adam, for all parameters, at the first length. At another it is times (shortest / length)^decay,
     but never less than `floor` times as much. In the same measure, (length / shortest)^decay, rises the temperature of
     the surrogate gradient of units that move whole levels: what was chosen wrongly at a low one is too sure to change.
-    shortest, longest: the first length and the last. growth: the next
-    length is so many times this one, and at least one more. threshold: the accuracy to go on at, smoothed by
-    `smoothing` and begun again at 0 for each length. tokens: of a batch, whatever the length; rows: at least so many
-    words. clip: the largest norm of the gradient. right: batches in a row at the last length without a wrong answer,
-    after which it is learnt. steps, seconds: where to give up. patience: so many steps at one length, and it is stuck.
+    shortest, longest: the first length and the last. growth: the next length is so many times this one, and at least
+    one more. threshold: the accuracy to go on at, smoothed by `smoothing` and begun again at 0 for each length. tokens:
+    of a batch, whatever the length; rows: at least so many words. clip: the largest norm of the gradient. right:
+    batches in a row at the last length without a wrong answer, after which it is learnt. steps, seconds: where to give
+    up. patience: so many steps at one length, and it is stuck.
     """
 
     learning_rate: float = 5e-3
