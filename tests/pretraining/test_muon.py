@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from latchwork.pretraining.config import ModelConfig, OptimizerConfig
 from latchwork.pretraining.model import make_model
-from latchwork.pretraining.muon import Muon, orthogonalise
+from latchwork.pretraining.muon import Muon, by_product, by_rounds, orthogonalise
 from latchwork.pretraining.optimizer import make_optimizer
 from latchwork.pretraining.run import pretrain
 
@@ -28,6 +28,13 @@ def test_it_keeps_the_singular_vectors_and_brings_the_values_near_one(rows, colu
     assert ((inside.diagonal() > 0.6) & (inside.diagonal() < 1.3)).all()
     torch.testing.assert_close(inside, inside.diagonal().diag(), atol=1e-3, rtol=0)
     torch.testing.assert_close(u @ inside @ v, found, atol=1e-3, rtol=0)
+
+
+@given(rows=st.integers(1, 30), times=st.integers(2, 5), seed=st.integers(0, 2**32))
+def test_the_factors_multiplied_first_give_the_same(rows, times, seed):
+    x = torch.randn(rows, times * rows, generator=torch.Generator().manual_seed(seed))
+    x = x / x.norm()
+    torch.testing.assert_close(by_product(x), by_rounds(x), atol=1e-3, rtol=0)
 
 
 def test_of_nothing_it_makes_nothing():
