@@ -119,7 +119,17 @@ def _baselines(ours: PretrainingConfig) -> list[PretrainingConfig]:
     ]
 
 
-CONFIGS = {each.name: each for ours in BASELINES for each in (ours, *_baselines(ours))}
+# The Transformer as nanoGPT trains on characters on a CPU (config/train_shakespeare_char.py and the README's flags).
+# Ours has rotary positions where nanoGPT learns them.
+NANOGPT = replace(
+    CHARACTERS,
+    name="char-1m-nanogpt",
+    model=ModelConfig(kind="transformer", options=BASELINES[CHARACTERS]["transformer"]),
+    optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.99)),
+    schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.1),
+)
+
+CONFIGS = {each.name: each for ours in BASELINES for each in (ours, *_baselines(ours))} | {NANOGPT.name: NANOGPT}
 
 
 def find_config(name: str) -> PretrainingConfig:

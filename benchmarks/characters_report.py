@@ -1,0 +1,195 @@
+"""The tables and the plot of docs/characters.md, from the records. Nothing is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from characters_runs import MODELS, NANOGPT, OURS, RATES, SUBWORDS, Record, mean_loss, read_stage
+from figures import between, table
+from latchwork.files import write_text
+from latchwork.reports.figures import QUIET, SETTINGS, render
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKS = "<!-- results: written by benchmarks/characters.py --report -->", "<!-- end of results -->"
+NAMES = {
+    OURS: "minmax",
+    NANOGPT: "transformer, nanoGPT's settings",
+    **{name: name.removeprefix(f"{OURS}-") for name in MODELS[1:]},
+}
+COLOURS = {  # Okabe and Ito's
+    OURS: "#0072b2",
+    NANOGPT: QUIET,
+    "char-1m-transformer": "#56b4e9",
+    "char-1m-lstm": "#cc79a7",
+    "char-1m-gru": "#e69f00",
+    "char-1m-mamba": "#d55e00",
+}
+TRAINED = 64  # characters of a window in training
+NONE = "–"
+
+
+def write(folder: Path, page: Path) -> None:
+    """Put tables between the page's marks, and the plot beside it."""
+    tokens = by_name(read_stage("tokens", folder))
+    if not tokens:
+        raise ValueError(f"{folder} has no records of equal tokens: run some first")
+    text = page.read_text(encoding="utf-8")
+    if any(mark not in text for mark in MARKS):
+        raise ValueError(f"{page} must have the lines {' and '.join(MARKS)}")
+    parts = [results(tokens, by_name(read_stage("time", folder))), contexts(tokens)]
+    if subwords := read_stage("subwords", folder):
+        parts += ["### GPT-2's tokens", of_subwords(subwords)]
+    if tuning := read_stage("tuning", folder):
+        parts += ["### Tuning", rates(tuning), variants(tuning)]
+    write_text(page.with_suffix(".svg"), render(plot(tokens), "characters"))
+    write_text(page, between(MARKS, text, "\n\n".join(parts)))
+
+
+def by_name(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Model -> its records, in the order of NAMES, each by seed."""
+    found: dict[str, list[Record]] = {}
+    for name in NAMES:
+        own = [each for each in records if each["config"]["name"] == name]
+        if own:
+            found[name] = sorted(own, key=lambda each: int(each["config"]["seed"]))
+    return found
+
+
+def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> str:
+    """One row a model."""
+    rows = []
+    for name, records in tokens.items():
+        optimizer = records[0]["config"]["optimizer"]
+        same = timed.get(name, [])
+        rows.append(
+            [
+                NAMES[name],
+                f"{records[0]['parameters']:,}",
+                f"{optimizer['name']} {optimizer['learning_rate']:g}",
+                losses(records),
+                f"{mean(each['processor_seconds'] for each in records):.0f}",
+                losses(same) if same else NONE,
+                f"{same[0]['step']:,}" if same else NONE,
+            ]
+        )
+    seeds = sorted({len(records) for group in (tokens, timed) for records in group.values()})
+    first = next(iter(tokens.values()))[0]
+    about = (
+        f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
+        f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
+        f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Equal time: the steps "
+        "that a model makes in the seconds of the Transformer with nanoGPT's settings."
+    )
+    head = [
+        "model",
+        "parameters",
+        "optimiser and rate",
+        "loss at equal tokens",
+        "seconds",
+        "loss at equal time",
+        "steps",
+    ]
+    return f"{about}\n\n{table(head, rows)}"
+
+
+def losses(records: Sequence[Record]) -> str:
+    """Their mean, and where there are several the lowest and the highest."""
+    found = [each["validation"]["mean"] for each in records]
+    several = f" ({min(found):.3f} to {max(found):.3f})" if len(found) > 1 else ""
+    return f"{mean_loss(records):.3f}{several}"
+
+
+def contexts(tokens: dict[str, list[Record]]) -> str:
+    """One row a range of contexts, a column a model."""
+    found = {name: records[0]["contexts"] for name, records in tokens.items() if records[0].get("contexts")}
+    if not found:
+        return ""
+    ranges = [(low, high) for low, high, *_ in next(iter(found.values()))]
+    rows = []
+    for place, (low, high) in enumerate(ranges):
+        cells = [NONE if each[place][3] is None else f"{each[place][3]:.3f}" for each in found.values()]
+        rows.append([f"{low:,} to {high:,}" if low < high else f"{low:,}", *cells])
+    about = (
+        "Loss by how many characters of the text the model has read before the one it predicts, seed 0, six windows of "
+        f"{ranges[-1][1]:,}; in training it read {TRAINED}:"
+    )
+    return f"{about}\n\n{table(['characters read', *(NAMES[name] for name in found)], rows)}"
+
+
+def of_subwords(records: Sequence[Record]) -> str:
+    """One row a model of GPT-2's tokens."""
+    rows = [
+        [
+            each["config"]["model"]["kind"],
+            f"{each['parameters']:,}",
+            f"{each['validation']['mean']:.3f}",
+            f"{each['bits_per_byte']:.3f}",
+            f"{each['processor_seconds']:,.0f}",
+        ]
+        for each in sorted(records, key=lambda each: SUBWORDS.index(each["config"]["name"]))
+    ]
+    first = records[0]
+    batch = first["config"]["batch"]
+    about = (
+        f"Validation loss in nats a token and in bits a byte after {first['step']} steps of {batch['micro']} x "
+        f"{batch['context']} tokens, one seed:"
+    )
+    return f"{about}\n\n{table(['model', 'parameters', 'loss', 'bits a byte', 'seconds'], rows)}"
+
+
+def rates(tuning: Sequence[Record]) -> str:
+    """One row a model, a column an optimiser and rate."""
+    columns = [f"{kind} {rate:g}" for kind, each in RATES.items() for rate in each]
+    rows = []
+    for name, records in by_name(tuning).items():
+        cells = {each["words"]: each["validation"]["mean"] for each in records}
+        tried = [cells[column] for column in columns if column in cells]
+        shown = {column: f"{cells[column]:.3f}" for column in columns if column in cells}
+        best = {column: f"**{word}**" for column, word in shown.items() if cells[column] == min(tried)}
+        rows.append([NAMES[name], *({**shown, **best}.get(column, NONE) for column in columns)])
+    steps = tuning[0]["step"]
+    about = f"Loss after {steps} steps on the first nine tenths of the training text, measured on its last tenth:"
+    return f"{about}\n\n{table(['model', *columns], rows)}"
+
+
+def variants(tuning: Sequence[Record]) -> str:
+    """Ours with one thing changed at a time, the best first."""
+    columns = {f"{kind} {rate:g}" for kind, each in RATES.items() for rate in each}
+    own = by_name(tuning).get(OURS, [])
+    found = [(each["validation"]["mean"], each["words"], each) for each in own if each["words"] not in columns]
+    if not found:
+        return ""
+    rows = [
+        [words, f"{each['parameters']:,}", f"{loss:.3f}", f"{each['processor_seconds']:.0f}"]
+        for loss, words, each in sorted(found, key=lambda row: row[:2])
+    ]
+    return f"Ours with one thing changed, likewise:\n\n{table(['changed', 'parameters', 'loss', 'seconds'], rows)}"
+
+
+def plot(tokens: dict[str, list[Record]]) -> Figure:
+    """The loss over the characters read, a line a model."""
+    import matplotlib
+    import matplotlib.figure
+
+    with matplotlib.rc_context(SETTINGS):
+        figure: Figure = matplotlib.figure.Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for name, records in tokens.items():
+            buckets: list[Any] = [each for each in records[0].get("contexts") or [] if each[3] is not None]
+            if buckets:
+                places = [math.sqrt(low * high) for low, high, *_ in buckets]
+                width = 2 if name == OURS else 1.3
+                axes.plot(
+                    places, [each[3] for each in buckets], color=COLOURS[name], label=NAMES[name], linewidth=width
+                )
+        axes.axvline(TRAINED, color=QUIET, linestyle=":", linewidth=1, label="window in training")
+        axes.set(xscale="log", xlabel="characters read", ylabel="loss (nats a character)", ylim=(1.3, 3.5))
+        axes.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
+        axes.legend(fontsize=8)
+    return figure

@@ -1,0 +1,182 @@
+"""Runs of the study of characters: what each trains, and the small record that it leaves.
+
+A record that is there is not made again, so that a study may be cut off, gone on with, and shared by two processes: a
+run is locked while it goes on, and goes on from its own checkpoint if it was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from latchwork.files import read_json, write_text
+from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig
+from latchwork.pretraining.configs import find_config
+from latchwork.pretraining.corpus import Corpus
+from latchwork.pretraining.evaluation import evaluate_by_position
+from latchwork.pretraining.model import load_model
+from latchwork.pretraining.prepare import prepare
+from latchwork.pretraining.run import pretrain
+
+Record = dict[str, Any]
+OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
+MODELS = (OURS, "char-1m-transformer", "char-1m-lstm", "char-1m-gru", "char-1m-mamba")
+TUNING_STEPS = 500
+RATES = {"adamw": (2e-3, 4e-3, 8e-3), "muon": (2e-3, 4e-3, 8e-3)}  # Muon's matrices at twice the rate
+MATRIX_RATE = 2.0
+# Of ours what the paper leaves open, each with about as many parameters.
+VARIANTS: dict[str, dict[str, Any]] = {}
+CONTEXT = 16_384
+# GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
+SUBWORDS = ("bpe-10m", "bpe-10m-transformer", "bpe-10m-lstm")
+SUBWORD_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. stage: "tuning", "tokens" or "time". words: what sets it apart from the others of its stage."""
+
+    stage: str
+    words: str
+    config: PretrainingConfig
+    contexts: bool = False
+
+    @property
+    def file(self) -> str:
+        """The name of its record, which no other run has."""
+        return f"{self.stage}/{self.config.name} {self.words}".replace(" ", "_") + ".json"
+
+
+def tuning_runs(models: Sequence[str]) -> list[Run]:
+    """Every model with every optimiser and rate; ours, as it is configured, with what the paper leaves open changed."""
+    found = []
+    for name in models:
+        config = replace(find_config(name), steps=TUNING_STEPS)
+        for kind, rates in RATES.items():
+            for rate in rates:
+                optimizer = optimizer_of(config.optimizer, kind, rate)
+                found.append(Run("tuning", f"{kind} {rate:g}", replace(config, optimizer=optimizer)))
+        for words, changes in VARIANTS.items() if name == OURS else ():
+            model = replace(config.model, options={**config.model.options, **changes})
+            found.append(Run("tuning", words, replace(config, model=model)))
+    return found
+
+
+def optimizer_of(base: OptimizerConfig, kind: str, rate: float) -> OptimizerConfig:
+    """A base with another optimiser and rate."""
+    matrix_rate = MATRIX_RATE if kind == "muon" else 1.0
+    return replace(base, name=kind, learning_rate=rate, matrix_rate=matrix_rate)  # type: ignore[arg-type]
+
+
+def token_runs(models: Sequence[str], seeds: int) -> list[Run]:
+    """Every model and seed for as many tokens: seeds first, so that what is there early has all models."""
+    return [
+        Run("tokens", f"seed {seed}", replace(find_config(name), seed=seed), contexts=seed == 0)
+        for seed in range(seeds)
+        for name in models
+    ]
+
+
+def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
+    """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it.
+
+    Steps and budget are taken from the records of seed 0 at equal tokens; a model that has none yet is left out.
+    """
+    budget = read_json(folder / token_runs([NANOGPT], 1)[0].file)
+    if budget is None:
+        return []
+    found = []
+    for name in models:
+        own = read_json(folder / token_runs([name], 1)[0].file)
+        if own is not None:
+            config = find_config(name)
+            steps = max(1, round(config.steps * budget["processor_seconds"] / own["processor_seconds"]))
+            found += [Run("time", f"seed {seed}", replace(config, steps=steps, seed=seed)) for seed in range(seeds)]
+    return sorted(found, key=lambda run: run.config.seed)
+
+
+def subword_runs(models: Sequence[str], seeds: int) -> list[Run]:
+    """Models of GPT-2's tokens."""
+    return [
+        Run("subwords", f"seed {seed}", replace(find_config(name), steps=SUBWORD_STEPS, seed=seed))
+        for seed in range(seeds)
+        for name in models
+    ]
+
+
+def run_all(runs: Callable[[], Iterable[Run]], corpus: Path, folder: Path, scratch: Path) -> None:
+    """Run what has no record yet. runs: asked anew after each, since a record may tell what is to be run next."""
+    while True:
+        waiting = [run for run in runs() if not (folder / run.file).exists()]
+        if not any(run_once(run, corpus, folder, scratch) for run in waiting):
+            return
+
+
+def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
+    """Train and write the record; False if it is there, or another process is at it."""
+    path, own = folder / run.file, scratch / run.file.removesuffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    own.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(f"{own}.lock", timeout=0):
+            if path.exists():
+                return False
+            at_the_end = replace(run.config.validation, every=run.config.steps)
+            config = replace(run.config, validation=at_the_end)
+            record = pretrain(config, corpus, own, peak=1.0)  # what part of the machine is used is not asked here
+            contexts = {"contexts": loss_by_context(own / "model", corpus)} if run.contexts else {}
+            split = Corpus(corpus).validation
+            bits = record["validation"]["mean"] / math.log(2) * len(split) / split.bytes
+            kept = {name: value for name, value in record.items() if name not in ("peak", "manifest")}
+            about = {name: record["manifest"][name] for name in ("versions", "commit", "hardware", "date")}
+            write_text(path, json.dumps({**kept, "bits_per_byte": bits, **contexts, **about}) + "\n")
+    except Timeout:
+        return False
+    loss, seconds = record["validation"]["mean"], record["processor_seconds"]
+    print(f"{run.file:50} steps {run.config.steps:5} loss {loss:.4f} {seconds:6.1f} s", flush=True)
+    return True
+
+
+def loss_by_context(path: Path, corpus: Path) -> list[list[Any]]:
+    """The loss after so many characters, from 1 to 16,384, in six windows of the validation text."""
+    split = Corpus(corpus).validation
+    length = min(CONTEXT, (len(split) - 1) // 2)
+    found = evaluate_by_position(load_model(path), split, length=length, windows=6, rows=2)
+    positions: list[list[Any]] = found["positions"]
+    return positions
+
+
+def read_stage(stage: str, folder: Path) -> list[Record]:
+    """All records of a stage, by name; of tuning, with what set each apart as `words`."""
+    found = []
+    for path in sorted((folder / stage).glob("*.json")):
+        record = read_json(path)
+        assert record is not None
+        found.append({**record, "words": path.stem.partition("_")[2].replace("_", " ")})
+    return found
+
+
+def mean_loss(records: Sequence[Record]) -> float:
+    """Over seeds."""
+    return statistics.mean(each["validation"]["mean"] for each in records)
+
+
+def make_corpus(text: Path, out: Path, tokenizer: str = "characters") -> Path:
+    """Its last tenth held out, as nanoGPT does."""
+    if not out.exists():
+        prepare([text], out, tokenizer, validation_fraction=0.1)
+    return out
+
+
+def training_text(text: Path, out: Path) -> Path:
+    """The first nine tenths alone: what may be looked at while choosing."""
+    whole = text.read_text()
+    write_text(out, whole[: int(0.9 * len(whole))])
+    return out
