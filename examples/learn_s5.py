@@ -10,14 +10,16 @@ from latchwork.training import LengthCurriculum, learn_by_length
 from latchwork.training.display import LengthDisplay
 
 
-def learn(group, degree, curriculum=LengthCurriculum()):  # noqa: B008 - frozen
+def learn(group, degree, curriculum=LengthCurriculum(), seed=0):  # noqa: B008 - frozen
     """What the training came to, the units that follow the group alone, and what `certify` found of them."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     task = WordProblem(group)
     model = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.state_tracking(degree))
     with LengthDisplay(task.name, curriculum.longest) as display:
         learning = learn_by_length(model, task, curriculum, watch=display.watch)
     smaller = keep_followers(model.eval(), *task.sample("validation", 0, rows=64, length=256))
+    if smaller is None:
+        raise SystemExit(f"{learning.stopped} after {learning.steps} steps: no unit follows it; try another seed")
     freeze_moves(smaller)
     learn_by_length(smaller, task, LengthCurriculum(shortest=32, longest=32, right=60, steps=1000))
     return learning, smaller, certify(smaller.eval(), Machine.from_task(task))

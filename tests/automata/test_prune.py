@@ -99,9 +99,28 @@ def test_of_three_units_the_one_that_follows_stays_and_its_readout_can_be_learnt
     learning = learn_by_length(smaller, task, LengthCurriculum(shortest=8, longest=8, tokens=64, steps=500))
     assert learning.learnt
     changed = {name for name, value in smaller.state_dict().items() if not torch.equal(value, before[name])}
-    assert not [name for name in changed if "embedding" in name or "conv" in name or "neuron.projection" in name]
-    assert "backbone.layers.0.neuron.output.weight" in changed
+    layer = {name.removeprefix("backbone.layers.0.") for name in changed if "layers.0" in name}
+    assert layer == {"neuron.output.weight", "neuron.output.bias"}
+    assert "embedding.weight" not in changed
     assert isinstance(certify(smaller.eval(), Machine.from_task(task), no_answer=task.vocabulary), Proof)
+
+
+@torch.no_grad()
+def test_of_a_unit_only_the_scalars_that_follow_are_read():
+    """One unit of degree 3: two places swap at a 1, the third takes what it began with at 0 and the first's at 1."""
+    model = MinMaxRNC_LM(Parity().vocabulary, MinMaxRNCLMConfig.state_tracking(3, 1, d_model=8, conv_init_val=-30.0))
+    sign = torch.tensor([1.0, -1.0] * 4)
+    model.embedding.weight[:2] = torch.stack([-sign, sign])
+    neuron = model.backbone.layers[0].neuron
+    neuron.projection.weight.zero_()
+    neuron.projection.bias.zero_()
+    levels, own = neuron.projection.weight[:9].view(3, 3, 8), neuron.projection.weight[9:].view(3, 8)
+    for i in range(2):
+        levels[i, i], levels[i, 1 - i] = -sign, sign
+    levels[2, 0], own[2] = sign, -sign
+    smaller = keep_followers(model.eval(), *Parity().sample("train", 0, 32, 40))
+    read = smaller.backbone.layers[0].neuron.output.weight.abs().amax(0) > 0
+    assert read.tolist() == [True, True, False]
 
 
 def test_where_no_unit_tells_the_answers_apart_there_is_no_such_network():

@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+import pytest
 import torch
 
 from latchwork.automata.findings import Proof
@@ -18,3 +19,9 @@ def test_the_example_learns_s3_and_proves_it():
     assert learning.learnt
     assert smaller.config.backbone.d_state < 16 * 3
     assert isinstance(found, Proof)
+
+
+def test_where_no_unit_follows_the_example_says_so():
+    learn = runpy.run_path(str(SCRIPT))["learn"]
+    with pytest.raises(SystemExit, match="steps after 1 steps: no unit follows it; try another seed"):
+        learn("S3", 3, LengthCurriculum(longest=12, tokens=512, steps=1))

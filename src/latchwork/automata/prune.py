@@ -52,10 +52,11 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
 def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMaxRNC_LM | None:
     """A network with a few units that follow the answers, targets (B, T); None if those do not tell all answers apart.
 
-    A unit follows the answers if its state is the same wherever, on these words, the answer is. Where every answer says
-    which state a machine is in, such a unit has learnt to be that machine, or a part of it, and the others only what
-    short words need; so they go, though the readout leans on them too. It must then be trained anew, and what moves the
-    states left as it is: `freeze_moves`, and any training. For networks of one layer.
+    A state scalar follows the answers if it is the same wherever, on these words, the answer is. Where every answer
+    says which state a machine is in, units of such scalars have learnt to be that machine, or a part of it, and the
+    others only what short words need; so they go, though the readout leans on them too, and what else there is in the
+    units that stay is no longer read. The readout must then be trained anew, and what moves the states left as it is:
+    `freeze_moves`, and any training. For networks of one layer.
     """
     config = model.config.resolved_backbone
     _check(model, tokens, targets)
@@ -64,10 +65,11 @@ def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinM
     kept = targets != IGNORE
     answers = torch.unique(targets[kept], return_inverse=True)[1]
     states = _states(model, tokens, 0)[kept]
-    states = states.view(len(states), -1, config.degree)
-    # The unit's own number for each state; a unit follows if each answer has one.
-    numbers = torch.stack([torch.unique(unit, dim=0, return_inverse=True)[1] for unit in states.unbind(1)], 1)
-    live = [unit for unit in range(numbers.shape[1]) if _is_function(answers, numbers[:, unit : unit + 1])]
+    follows = torch.tensor([_is_function(answers, scalar.unsqueeze(1)) for scalar in states.unbind(1)])
+    units = (states * follows).view(len(states), -1, config.degree)
+    # Each unit's own number for what follows of its state.
+    numbers = torch.stack([torch.unique(unit, dim=0, return_inverse=True)[1] for unit in units.unbind(1)], 1)
+    live = numbers.amax(0).nonzero().flatten().tolist()
     if not live or not _is_function(numbers[:, live], answers[:, None]):
         return None
     weight = _layers(model)[0].neuron.output.weight.view(config.d_model, -1, config.degree)
@@ -75,7 +77,9 @@ def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinM
         rest = [each for each in live if each != unit]
         if rest and _is_function(numbers[:, rest], answers[:, None]):
             live = rest
-    return _take(model, [live])
+    smaller = _take(model, [live])
+    _layers(smaller)[0].neuron.output.weight[:, ~follows.view(-1, config.degree)[live].flatten()] = 0
+    return smaller
 
 
 def freeze_moves(model: MinMaxRNC_LM) -> None:
@@ -83,8 +87,9 @@ def freeze_moves(model: MinMaxRNC_LM) -> None:
     if model.config.resolved_backbone.n_layers != 1:
         raise ValueError(f"model must have one layer; got {model.config.resolved_backbone.n_layers}")
     (layer,) = _layers(model)
-    for part in (model.embedding, layer.norm_conv, layer.conv, layer.norm_neuron, layer.neuron.projection):
+    for part in (model.embedding, layer.norm_conv, layer.conv, layer.norm_ffn, layer.ffn, layer.norm_neuron):
         part.requires_grad_(False)
+    layer.neuron.projection.requires_grad_(False)
     layer.neuron.x0.requires_grad_(False)
 
 
