@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from torch import nn
+from torch import Tensor, nn
 
 from latchwork import MinMaxRNC_LM
 from latchwork.automata import Machine, certify
 from latchwork.automata.findings import Counterexample, Proof
-from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
+from latchwork.automata.prune import freeze_moves, graft, keep_followers, prune_states
 from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
 from latchwork.tasks import Automaton, LastStep, Task, make_task
-from latchwork.training.curriculum import Learning, LengthCurriculum, learn_by_length
+from latchwork.training.curriculum import Learning, LengthCurriculum, Watch, learn_by_length
 from latchwork.training.display import LengthDisplay
 from latchwork.training.manifest import manifest
 from latchwork.training.seeds import seed_everything
@@ -35,7 +35,6 @@ Record = dict[str, Any]
 LENGTHS = (40, 128, 512, 8192)
 LONG = 1 << 20  # tested only where there was no error at the last of LENGTHS
 ANSWERS = 1 << 16  # steps of each test: so many sequences of its length
-PATIENCE = 600  # steps at one length, and ours is drawn anew
 ROUNDS = 3  # of training a little more and asking for a proof
 TRIAL = 1000  # between the seeds of one job's trials
 WORDS, LENGTH = 64, 256  # on which a unit must follow the answers, to stay, or not be needed, to be taken out
@@ -145,7 +144,7 @@ def best_rate(records: Sequence[Record]) -> float:
 def run(job: Job, limits: Limits) -> Record:
     """Train, test at every length, and of ours take out idle units and ask for a proof."""
     task = make_task(job.problem.task)
-    dense = task.task if isinstance(task, LastStep) else task  # tests and proofs are of every answer
+    dense = _dense(task)
     model, learning, curriculum, stuck = learn(job, task, limits)
     began = time.monotonic()
     record: Record = {
@@ -159,6 +158,7 @@ def run(job: Job, limits: Limits) -> Record:
         "units": vars(job.problem.units) if job.model == OURS else None,
         "parameters": parameters(model),
         "limits": vars(limits),
+        "threshold": curriculum.threshold,
         "training": learning.to_dict(),
         "stuck": stuck,
         "tests": test(model, dense, limits.long),
@@ -175,25 +175,69 @@ def run(job: Job, limits: Limits) -> Record:
 def learn(job: Job, task: Task, limits: Limits) -> tuple[nn.Module, Learning, LengthCurriculum, list[Record]]:
     """Train; one of ours that is stuck begins anew, with other weights, in what is left of the limits.
 
-    The model, its training with the steps and seconds of all trials, the curriculum, and the trials that were stuck.
+    Units of stuck trials that follow the answers are kept: where those of all trials together tell the answers apart,
+    they become one network, of which the readout alone is trained. The model, its training with the steps and seconds
+    of all trials, the curriculum, and the trials that were stuck.
     """
+    problem, began = job.problem, time.monotonic()
     curriculum = LengthCurriculum(
-        learning_rate=job.rate, longest=job.problem.length, steps=limits.steps, seconds=limits.seconds,
-        patience=PATIENCE if job.model == OURS else float("inf"),
+        learning_rate=job.rate, longest=problem.length, steps=limits.steps, seconds=limits.seconds,
+        threshold=problem.threshold, patience=problem.patience if job.model == OURS else float("inf"),
     )  # fmt: skip
     stuck: list[Record] = []
-    with LengthDisplay(f"{job.problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
+    parts = None
+    with LengthDisplay(f"{problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
         while True:
             seed_everything(job.seed + TRIAL * len(stuck))
-            model = make_model(job.model, task, job.problem.units)
-            steps, seconds = (sum(each[name] for each in stuck) for name in ("steps", "seconds"))
+            model = make_model(job.model, task, problem.units)
+            steps, seconds = sum(each["steps"] for each in stuck), time.monotonic() - began
             left = replace(curriculum, steps=limits.steps - steps, seconds=max(1e-3, limits.seconds - seconds))
             learning = learn_by_length(model, task, left, seed=job.seed, watch=display.watch)
             if learning.stopped != "stuck":
                 break
+            assert isinstance(model, MinMaxRNC_LM)
             stuck.append({name: learning.to_dict()[name] for name in ("steps", "seconds", "length")})
+            words = _dense(task).sample("validation", job.seed, WORDS, LENGTH)
+            parts, found = gather(parts, model, *words)
+            stuck[-1]["follow"] = found
+            whole = None if parts is None else keep_followers(parts, *words)
+            if whole is not None:
+                model, steps, seconds = whole, steps + learning.steps, time.monotonic() - began
+                learning = learn_readout(whole, task, curriculum, job.seed, display.watch)
+                break
     learning.steps, learning.seconds = learning.steps + steps, learning.seconds + seconds
     return model, learning, curriculum, stuck
+
+
+def gather(
+    parts: MinMaxRNC_LM | None, model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor
+) -> tuple[MinMaxRNC_LM | None, int]:
+    """The units of both networks that follow the answers, in one; and how many of the second's did."""
+    found = keep_followers(model.eval(), tokens, targets, partly=True)
+    if found is None:
+        return parts, 0
+    both = found if parts is None else graft(parts, found, tokens)
+    return keep_followers(both, tokens, targets, partly=True) or parts, count_units(found)
+
+
+def learn_readout(model: MinMaxRNC_LM, task: Task, curriculum: LengthCurriculum, seed: int, watch: Watch) -> Learning:
+    """Train at the full length, until it is learnt as anything is, what reads the units; their moves stay."""
+    freeze_moves(model)
+    only = replace(curriculum, shortest=curriculum.longest, steps=1000, patience=float("inf"))
+    learning = learn_by_length(model, task, only, seed=seed, watch=watch)
+    model.requires_grad_(True)
+    return learning
+
+
+def count_units(model: MinMaxRNC_LM) -> int:
+    """How many units its layer has."""
+    config = model.config.resolved_backbone
+    return config.d_state // config.degree
+
+
+def _dense(task: Task) -> Task:
+    """The task with every answer: tests and proofs are of all."""
+    return task.task if isinstance(task, LastStep) else task
 
 
 def solved(record: Record) -> bool:
@@ -232,7 +276,6 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
         smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, longest))
     else:
         freeze_moves(smaller)
-    config = smaller.config.resolved_backbone
     tune = replace(
         curriculum, learning_rate=curriculum.learning_rate / 2, shortest=min(32, longest), longest=min(32, longest),
         right=60, steps=1000, seconds=120.0, patience=float("inf"),
@@ -252,7 +295,7 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
     seconds = time.monotonic() - began
     return {
         "result": rounds[-1]["result"],
-        "units": config.d_state // config.degree,
+        "units": count_units(smaller),
         "follows": follows,
         "rounds": rounds,
         "certify_seconds": round(found.seconds, 2),

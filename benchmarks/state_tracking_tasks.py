@@ -29,11 +29,17 @@ class Units:
 
 @dataclass(frozen=True)
 class Problem:
-    """A task at a training length, and our units for it."""
+    """A task at a training length, and our units for it.
+
+    threshold: the accuracy at which words become longer. patience: steps at one length after which a training of ours
+    is stuck, and begins anew.
+    """
 
     task: str
     units: Units
     length: int = 40
+    threshold: float = 0.6
+    patience: int = 600
 
     @property
     def name(self) -> str:
@@ -48,7 +54,8 @@ PROBLEMS = {
         Problem("word_problem(S5)", Units("selection", 5)),
         Problem("word_problem(A5)", Units("selection", 5)),
         Problem("word_problem(S3)", Units("selection", 3)),
-        Problem("cyclic(60)", Units("selection", 5, 32)),  # 3 x 4 x 5: several units together
+        # 3 x 4 x 5: several units together, each found in some trial; trials are short, and words grow slowly in them
+        Problem("cyclic(60)", Units("selection", 5), threshold=0.8, patience=200),
         Problem("transformations(3)", Units("transformation", 3)),
         Problem("parity", Units("transformation", 2, 2)),
         Problem("word_problem(S5, generators)", Units("selection", 5)),

@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from state_tracking_cases import made_up
 
 import state_tracking
-import state_tracking_jobs
 from latchwork.tasks import make_task
 from state_tracking_jobs import Job, Limits, best_rate, read_all, run, run_all, run_once, solved
 from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
@@ -149,9 +149,9 @@ def test_processes_share_the_work_and_a_killed_one_leaves_its_job_to_the_others(
     assert not list(records.glob("*.tmp")) + list(records.glob(".*.tmp"))
 
 
-def test_one_that_is_stuck_begins_anew_within_the_limits(monkeypatch):
-    monkeypatch.setattr(state_tracking_jobs, "PATIENCE", 2)
-    record = run(Job(PARITY, "minmax", 1e-9, 3), Limits(steps=7, seconds=60, long=16))
+def test_one_that_is_stuck_begins_anew_within_the_limits():
+    problem = replace(PARITY, patience=2)
+    record = run(Job(problem, "minmax", 1e-9, 3), Limits(steps=7, seconds=60, long=16))
     assert [each["steps"] for each in record["stuck"]] == [2, 2, 2]
     assert (record["training"]["stopped"], record["training"]["steps"]) == ("steps", 7)
     record = run(Job(PARITY, "lstm", 1e-9, 3), Limits(steps=5, seconds=60, long=16))

@@ -49,7 +49,9 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
 
 
 @torch.no_grad()
-def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMaxRNC_LM | None:
+def keep_followers(
+    model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor, *, partly: bool = False
+) -> MinMaxRNC_LM | None:
     """A network with a few units that follow the answers, targets (B, T); None if those do not tell all answers apart.
 
     A state scalar follows the answers if it is the same wherever, on these words, the answer is. Where every answer
@@ -57,6 +59,7 @@ def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinM
     others only what short words need; so they go, though the readout leans on them too, and what else there is in the
     units that stay is no longer read. The readout must then be trained anew, and what moves the states left as it is:
     `freeze_moves`, and any training. For networks of one layer.
+    partly: it is enough that some units follow, as where each is a part of the machine; None if none does.
     """
     config = model.config.resolved_backbone
     _check(model, tokens, targets)
@@ -65,21 +68,61 @@ def keep_followers(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinM
     kept = targets != IGNORE
     answers = torch.unique(targets[kept], return_inverse=True)[1]
     states = _states(model, tokens, 0)[kept]
-    follows = torch.tensor([_is_function(answers, scalar.unsqueeze(1)) for scalar in states.unbind(1)])
+    groups = answers[:, None].expand_as(states)
+    lowest, highest = (
+        states.new_zeros(int(answers.amax()) + 1, states.shape[1]).scatter_reduce(
+            0, groups, states, how, include_self=False
+        )
+        for how in ("amin", "amax")
+    )
+    follows = (lowest == highest).all(0)
     units = (states * follows).view(len(states), -1, config.degree)
     # Each unit's own number for what follows of its state.
-    numbers = torch.stack([torch.unique(unit, dim=0, return_inverse=True)[1] for unit in units.unbind(1)], 1)
+    numbers = torch.stack([_numbers(unit) for unit in units.unbind(1)], 1)
     live = numbers.amax(0).nonzero().flatten().tolist()
-    if not live or not _is_function(numbers[:, live], answers[:, None]):
+    if not live or not (partly or _is_function(numbers[:, live], answers[:, None])):
         return None
+    known = numbers[:, live]
     weight = _layers(model)[0].neuron.output.weight.view(config.d_model, -1, config.degree)
     for unit in sorted(live, key=lambda unit: float(weight[:, unit].norm())):
         rest = [each for each in live if each != unit]
-        if rest and _is_function(numbers[:, rest], answers[:, None]):
+        if rest and _is_function(numbers[:, rest], known):
             live = rest
     smaller = _take(model, [live])
     _layers(smaller)[0].neuron.output.weight[:, ~follows.view(-1, config.degree)[live].flatten()] = 0
     return smaller
+
+
+@torch.no_grad()
+def graft(model: MinMaxRNC_LM, donor: MinMaxRNC_LM, tokens: Tensor) -> MinMaxRNC_LM:
+    """The model with the units of another one beside its own, for networks of one layer and one shape of units.
+
+    Their logits become linear functions of what drives the model's own units, by least squares over these tokens
+    (B, T): exactly theirs where the model tells the letters apart and its convolution is nearly closed. Nothing reads
+    them yet; whether they still do what they did is for `keep_followers` to say.
+    """
+    own, theirs = model.config.resolved_backbone, donor.config.resolved_backbone
+    if own.n_layers != 1 or own.groups or replace(theirs, d_state=own.d_state) != own:
+        raise ValueError(
+            f"model and donor must have one layer and no groups, and differ in d_state alone; got {own}, {theirs}"
+        )
+    result = _copy(model, own.d_state + theirs.d_state)
+    new, old, other = (_layers(each)[0].neuron for each in (result, model, donor))
+    first, second = torch.arange(own.d_state), torch.arange(theirs.d_state)
+    for part in (new.projection.weight, new.projection.bias, new.output.weight):
+        part.zero_()
+    new.projection.weight[_rows(new, first)] = old.projection.weight[_rows(old, first)]
+    new.projection.bias[_rows(new, first)] = old.projection.bias[_rows(old, first)]
+    inputs = _inputs(model, tokens).flatten(0, 1).double()
+    drives = other.project(_inputs(donor, tokens)).flatten(0, 1).double()
+    inputs = torch.cat([inputs, torch.ones_like(inputs[:, :1])], 1)
+    solution = torch.linalg.lstsq(inputs, drives, driver="gelsd").solution
+    rows, taken = _rows(new, own.d_state + second), _rows(other, second)
+    new.projection.weight[rows] = solution[:-1].T[taken].to(new.projection.weight.dtype)
+    new.projection.bias[rows] = solution[-1][taken].to(new.projection.bias.dtype)
+    new.output.weight[:, : own.d_state], new.output.bias[:] = old.output.weight, old.output.bias
+    new.x0[:] = torch.cat([old.x0, other.x0])
+    return result
 
 
 def freeze_moves(model: MinMaxRNC_LM) -> None:
@@ -94,9 +137,17 @@ def freeze_moves(model: MinMaxRNC_LM) -> None:
 
 
 def _is_function(one: Tensor, other: Tensor) -> bool:
-    """Whether equal rows of one (M,) or (M, K) stand beside equal rows of other (M, L)."""
-    pairs = torch.cat([one.view(len(one), -1), other], 1)
-    return len(torch.unique(one, dim=0)) == len(torch.unique(pairs, dim=0))
+    """Whether equal rows of one (M, K) stand beside equal rows of other (M, L)."""
+    return bool(_numbers(one).amax() == _numbers(torch.cat([one, other], 1)).amax())
+
+
+def _numbers(rows: Tensor) -> Tensor:
+    """Of each row (M, K) a number from 0 on, M of them; equal rows have equal ones, and others others."""
+    numbers = torch.zeros(len(rows), dtype=torch.int64)
+    for column in rows.unbind(1):
+        own = torch.unique(column, return_inverse=True)[1]
+        numbers = torch.unique(numbers * (own.amax() + 1) + own, return_inverse=True)[1]
+    return numbers
 
 
 def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
@@ -112,6 +163,15 @@ def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
 def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:
     """The values that state scalars have most often."""
     return _states(model, tokens, number)[..., scalars].flatten(0, 1).mode(0).values
+
+
+def _inputs(model: MinMaxRNC_LM, tokens: Tensor) -> Tensor:
+    """What a network's first neuron is driven by, (B, T, d_model)."""
+    layer, u = _layers(model)[0], model.embedding(tokens)
+    v = layer.norm_conv(u)
+    mixed = u + layer.conv.mix(torch.cat((torch.zeros_like(v[:, :1]), v[:, :-1]), 1), v)
+    driven: Tensor = layer.norm_neuron(mixed + layer.ffn(layer.norm_ffn(mixed)))
+    return driven
 
 
 def _states(model: MinMaxRNC_LM, tokens: Tensor, number: int) -> Tensor:
