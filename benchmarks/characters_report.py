@@ -8,7 +8,18 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from characters_runs import MODELS, NANOGPT, OURS, RATES, SUBWORDS, Record, mean_loss, read_stage
+from characters_runs import (
+    MATRIX_RATE,
+    MODELS,
+    NANOGPT,
+    OURS,
+    RATES,
+    SUBWORDS,
+    TUNING_STEPS,
+    Record,
+    mean_loss,
+    read_stage,
+)
 from figures import between, table
 from latchwork.files import write_text
 from latchwork.reports.figures import QUIET, SETTINGS, render
@@ -153,8 +164,10 @@ def rates(tuning: Sequence[Record]) -> str:
         shown = {column: f"{cells[column]:.3f}" for column in columns if column in cells}
         best = {column: f"**{word}**" for column, word in shown.items() if cells[column] == min(tried)}
         rows.append([NAMES[name], *({**shown, **best}.get(column, NONE) for column in columns)])
-    steps = tuning[0]["step"]
-    about = f"Loss after {steps} steps on the first nine tenths of the training text, measured on its last tenth:"
+    about = (
+        f"Loss after {TUNING_STEPS} steps on the first nine tenths of the training text, measured on its last tenth; "
+        f"of Muon, matrices at {MATRIX_RATE:g} times the rate:"
+    )
     return f"{about}\n\n{table(['model', *columns], rows)}"
 
 
@@ -169,7 +182,8 @@ def variants(tuning: Sequence[Record]) -> str:
         [words, f"{each['parameters']:,}", f"{loss:.3f}", f"{each['processor_seconds']:.0f}"]
         for loss, words, each in sorted(found, key=lambda row: row[:2])
     ]
-    return f"Ours with one thing changed, likewise:\n\n{table(['changed', 'parameters', 'loss', 'seconds'], rows)}"
+    about = f"Ours with one thing changed, likewise, after {found[0][2]['step']:,} steps, one seed:"
+    return f"{about}\n\n{table(['changed', 'parameters', 'loss', 'seconds'], rows)}"
 
 
 def plot(tokens: dict[str, list[Record]]) -> Figure:

@@ -50,7 +50,7 @@ def test_every_variant_of_ours_has_about_as_many_parameters_and_differs_from_it(
     ours = find_config(OURS).model
     for words, changes in characters_runs.VARIANTS.items():
         options = {**ours.options, **changes}
-        assert options != ours.options, words
+        assert (options == ours.options) == (words == "as it is")
         count = parameter_count(ModelConfig(options=options), CHARACTERS)
         assert abs(count - parameter_count(ours, CHARACTERS)) < 0.03 * count, words
 
@@ -118,7 +118,7 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     assert "| 1.510 (1.500 to 1.520) | 100 | 1.600 | 1,000 |" in text
     assert "| 1.910 | 50 | – | – |" in text
     assert "| 3 to 4 | 1.600 |" in text
-    assert "| 1.700 | **1.650** | –" in text
+    assert "| minmax | 1.700 | **1.650** | – |" in text
     assert "| six layers | 800,000 | 1.640 | 100 |" in text
     assert "| minmax | 800,000 | 7.000 | 2.500 | 1,234 |\n| transformer | 800,000 | 6.000 |" in text
     assert page.with_suffix(".svg").read_text().startswith("<?xml")

@@ -59,12 +59,13 @@ CHARACTERS = PretrainingConfig(
     steps=2000,
     model=ModelConfig(
         options={
-            "d_model": 144,
-            "d_state": 200,
-            "n_layers": 4,
-            "conv_type": "gated",
+            "d_model": 104,
+            "d_state": 196,
+            "n_layers": 6,
             "ffn_act_fn": "swish",
+            "ffn_proj_factor": 0.7,
             "ffn_dropout": 0.0,
+            "use_postlayers_ffn": True,
         }
     ),
     optimizer=OptimizerConfig(learning_rate=4e-3, betas=(0.9, 0.99)),
