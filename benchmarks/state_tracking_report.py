@@ -93,6 +93,7 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
                 problem,
                 str(first["letters"]),
                 f"{units['units']} of degree {units['degree']}, {units['form']}",
+                allowed(chosen),
                 f"{len(learnt)}/{len(chosen)}",
                 ", ".join(str(len(each["stuck"])) for each in chosen)
                 if any(each["stuck"] for each in chosen)
@@ -105,8 +106,9 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
                 outcomes(proofs, len(chosen)),
             ]
         )
-    head = ["task, and length where not 40", "letters", "units", "learnt", "begun anew, by seed", "steps", "seconds",
-            "errors at 8,192, as trained", "errors at 2^20, without idle units", "units left", "proved"]  # fmt: skip
+    head = ["task, and length where not 40", "letters", "units", "seconds allowed", "learnt", "begun anew, by seed",
+            "steps", "seconds", "errors at 8,192, as trained", "errors at 2^20, without idle units",
+            "units left", "proved"]  # fmt: skip
     return table(head, rows)
 
 
@@ -125,6 +127,7 @@ def side_by_side(problems: Sequence[str], groups: Groups) -> str:
                     model,
                     f"{chosen[0]['parameters']:,}",
                     f"{chosen[0]['rate']:g}",
+                    allowed(chosen),
                     f"{len(learnt)}/{len(chosen)}",
                     spread([each["steps"] for each in learnt]),
                     spread([each["training"]["length"] for each in chosen]),
@@ -132,7 +135,7 @@ def side_by_side(problems: Sequence[str], groups: Groups) -> str:
                     percent(constant(chosen)),
                 ]
             )
-    head = ["task", "model", "parameters", "rate", "learnt", "steps", "length reached",
+    head = ["task", "model", "parameters", "rate", "seconds allowed", "learnt", "steps", "length reached",
             *(f"accuracy at {length:,} (%)" for length in LENGTHS), "at 2^20", "constant"]  # fmt: skip
     return table(head, rows)
 
@@ -192,6 +195,11 @@ def spread(values: Sequence[float]) -> str:
         return NONE
     words = [f"{value:,.0f}" for value in (median(values), min(values), max(values))]
     return words[0] if words[1] == words[2] else f"{words[0]} ({words[1]} to {words[2]})"
+
+
+def allowed(records: Sequence[Record]) -> str:
+    """Seconds after which a training was given up."""
+    return spread([each["limits"]["seconds"] for each in records])
 
 
 def errors(tests: Sequence[Record | None]) -> str:

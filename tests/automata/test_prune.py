@@ -4,7 +4,7 @@ import torch
 from latchwork import zoo
 from latchwork.automata import Machine
 from latchwork.automata.certify import Proof, certify
-from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
+from latchwork.automata.prune import freeze_moves, graft, keep_followers, prune_states
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import Parity, make_task
 from latchwork.training import LengthCurriculum, learn_by_length
@@ -129,6 +129,40 @@ def test_where_no_unit_tells_the_answers_apart_there_is_no_such_network():
     with torch.no_grad():
         model.backbone.layers[0].neuron.projection.weight[:4] = 0  # the first unit
     assert keep_followers(model, tokens, targets) is None
+
+
+def test_a_unit_that_follows_a_part_of_the_answer_stays_if_that_is_asked_for():
+    model = make_followers()
+    tokens, _ = Parity().sample("train", 0, 32, 40)
+    targets = tokens.cumsum(1) % 4  # of which parity is a part
+    assert keep_followers(model, tokens, targets) is None
+    part = keep_followers(model, tokens, targets, partly=True)
+    assert part.config.backbone.d_state == 2
+    assert keep_followers(model, tokens, torch.arange(40).expand_as(tokens), partly=True) is None
+
+
+@torch.no_grad()
+def test_a_graft_moves_as_it_did_where_it_grew_and_changes_no_answer():
+    torch.manual_seed(1)
+    donor = make_followers()
+    model = MinMaxRNC_LM(2, donor.config).eval()
+    tokens, _ = Parity().sample("train", 0, 32, 40)
+    both = graft(model, donor, tokens)
+    others, _ = Parity().sample("train", 1, 16, 60)
+    torch.testing.assert_close(both(others)[0], model(others)[0])
+    own, old, theirs = (each.backbone.layers[0] for each in (both, model, donor))
+    states = [
+        layer.neuron.states(layer.drive(u, v := layer.norm_conv(u), torch.zeros_like(v)))
+        for layer, u in zip((own, old, theirs), (each.embedding(others) for each in (both, model, donor)), strict=True)
+    ]
+    assert torch.equal(states[0], torch.cat(states[1:], -1))
+
+
+def test_a_graft_is_of_one_shape_of_units():
+    model, tokens = make_followers(), torch.zeros(1, 2, dtype=torch.long)
+    other = MinMaxRNC_LM(2, MinMaxRNCLMConfig.state_tracking(3, 2, d_model=8, conv_init_val=-30.0))
+    with pytest.raises(ValueError, match="model and donor must have one layer and no groups, and differ in d_state"):
+        graft(model, other, tokens)
 
 
 def test_followers_are_asked_for_in_one_layer_with_targets_of_its_tokens():

@@ -158,6 +158,17 @@ def test_one_that_is_stuck_begins_anew_within_the_limits():
     assert record["stuck"] == []
 
 
+def test_units_of_a_stuck_trial_that_follow_the_answers_are_kept_and_only_read_anew():
+    torch.set_num_threads(1)
+    slow = replace(TINY, threshold=1.0, patience=60)  # words never become longer
+    record = run(Job(slow, "minmax", 5e-3, 0), Limits(2000, 60.0, 700))
+    assert record["stuck"][-1]["follow"] >= 1
+    assert all(each["length"] == 2 for each in record["stuck"])
+    assert (record["training"]["stopped"], record["training"]["length"]) == ("learnt", 8)
+    assert record["training"]["steps"] > sum(each["steps"] for each in record["stuck"])
+    assert record["solved"]
+
+
 def test_a_record_is_whole_or_not_there(tmp_path, monkeypatch):
     job = Job(S3, "minmax", 5e-3, 0)
     monkeypatch.setattr("state_tracking_jobs.json.dumps", lambda record: 1 / 0)

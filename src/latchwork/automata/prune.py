@@ -13,6 +13,8 @@ from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.tasks.task import IGNORE
 
+RATIO = 1e-2  # directions of the input that vary less than the widest by this are not used: they would magnify rounding
+
 
 @torch.no_grad()
 def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMaxRNC_LM:
@@ -116,7 +118,7 @@ def graft(model: MinMaxRNC_LM, donor: MinMaxRNC_LM, tokens: Tensor) -> MinMaxRNC
     inputs = _inputs(model, tokens).flatten(0, 1).double()
     drives = other.project(_inputs(donor, tokens)).flatten(0, 1).double()
     inputs = torch.cat([inputs, torch.ones_like(inputs[:, :1])], 1)
-    solution = torch.linalg.lstsq(inputs, drives, driver="gelsd").solution
+    solution = torch.linalg.lstsq(inputs, drives, rcond=RATIO, driver="gelsd").solution
     rows, taken = _rows(new, own.d_state + second), _rows(other, second)
     new.projection.weight[rows] = solution[:-1].T[taken].to(new.projection.weight.dtype)
     new.projection.bias[rows] = solution[-1][taken].to(new.projection.bias.dtype)
