@@ -37,7 +37,7 @@ CHOICES = {
     "ffn_type": ["gated", "basic"],
     "ffn_act_fn": ["relu", "relu^2", "gelu", "swish", "sigmoid", "selu"],
     "ffn_init": ["scaled", "basic"],
-    "s_r_init": ["small_init", "kaiming", "asymmetric"],
+    "s_r_init": ["small_init", "kaiming", "asymmetric", "spread"],
     "conv_type": ["basic", "gated"],
 }
 DROPOUTS = ["ffn_dropout", "neuron_dropout", "prelayers_dropout"]

@@ -110,6 +110,19 @@ def test_the_asymmetric_start_has_no_dead_zone():
     assert (x != 0).float().mean() < 0.8
 
 
+def test_the_spread_start_gives_each_latch_a_level_of_its_own():
+    neuron = MinMaxNeuron(WIDTH, 4000, s_r_init="spread")
+    (weight_r, bias_r), (weight_s, bias_s), (_, bias_gate) = parts(neuron)
+    assert_normal(weight_r, sqrt(2 / (5 * WIDTH)))
+    assert_normal(weight_s, sqrt(2 / (5 * WIDTH)))
+    torch.testing.assert_close(bias_r - bias_s, torch.full_like(bias_r, 0.6))
+    assert_uniform((bias_r + bias_s) / 2, 1.0)
+    assert not bias_gate.any()
+    beside = MinMaxNeuron(WIDTH, 40, groups=[(10, 3)], s_r_init="spread")
+    bias_of_group = beside.projection.bias[80:][10 * 9 :][: 10 * 3]
+    assert torch.equal(bias_of_group, torch.full((30,), -1.0))  # as small_init has it
+
+
 @pytest.mark.parametrize("train_init", [False, True])
 @pytest.mark.parametrize("s_r_init", ["small_init", "kaiming", "asymmetric"])
 @pytest.mark.parametrize("degree", [2, 3, 5])

@@ -72,8 +72,8 @@ def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True, kw_only=True)
 class MinMaxRNCConfig:
-    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups` and `levels` go
-    beyond it.
+    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups`, `levels` and
+    s_r_init "spread" go beyond it.
 
     d_model: width of the residual stream. d_state: state scalars of each layer. degree n: they form d_state / n units
     of n, each reset by an n x n matrix. reset_form: how the input gives that matrix, see MinMaxNeuron. groups: more
@@ -104,7 +104,7 @@ class MinMaxRNCConfig:
     output_gate: bool = True
     train_init: bool = False
     neuron_dropout: float = 0.0
-    s_r_init: Literal["small_init", "kaiming", "asymmetric"] = "small_init"
+    s_r_init: Literal["small_init", "kaiming", "asymmetric", "spread"] = "small_init"
     conv_type: ConvType = "basic"
     conv_init_val: float = 0.0
     prelayers_dropout: float = 0.0

@@ -24,6 +24,17 @@ def kaiming_init_(weight: Tensor) -> None:
 
 
 @torch.no_grad()
+def spread_init_(bias_r: Tensor, bias_s: Tensor, reach: float = 1.0, slack: float = 0.3) -> None:
+    """Each latch around a level of its own: c uniform in +-reach, b_r = c + slack and b_s = c - slack.
+
+    With all biases 0 every latch starts at one level, that of x0, where few inputs set or reset it.
+    """
+    level = torch.empty_like(bias_r).uniform_(-reach, reach)
+    bias_r.copy_(level + slack)
+    bias_s.copy_(level - slack)
+
+
+@torch.no_grad()
 def levels_init_(x0: Tensor, lowest: float = -1.0) -> None:
     """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, in an order of its own."""
     units, degree = x0.shape

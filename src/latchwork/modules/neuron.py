@@ -13,12 +13,13 @@ from latchwork.modules.init import (
     levels_init_,
     permutation_init_,
     small_init_init_,
+    spread_init_,
     wang_init_,
 )
 from latchwork.modules.linear import Linear
 from latchwork.modules.units import Units
 
-S_R_INITS = ("small_init", "kaiming", "asymmetric")
+S_R_INITS = ("small_init", "kaiming", "asymmetric", "spread")
 
 
 class MinMaxNeuron(nn.Module):
@@ -29,8 +30,9 @@ class MinMaxNeuron(nn.Module):
     "transformation", where every step moves whole levels (modules/units.py). groups: units that stand beside these, as
     (number, degree) each; the attribute d_state counts theirs too.
     levels: round r, s and x0 to that many levels in [-1, 1], so that the states live on a finite grid.
-    output_gate: without it, y = W_o x. train_init: learn x0. dropout: of the input. s_r_init: "small_init", "kaiming"
-    or "asymmetric" (modules/init.py). For degree > 1 it initialises s alone, one below what it is for degree one;
+    output_gate: without it, y = W_o x. train_init: learn x0. dropout: of the input. s_r_init: "small_init", "kaiming",
+    "asymmetric" or "spread", which is small_init with a level of its own for each scalar of degree one
+    (modules/init.py). For degree > 1 it initialises s alone, one below what it is for degree one;
     R then starts between two permutations (`permutation_init_`), or where it moves whole levels near no preference
     (`choice_init_`), and x0 at distinct levels.
     n_layers: of the cascade this neuron is part of, for the initial scale of W_o.
@@ -104,6 +106,8 @@ class MinMaxNeuron(nn.Module):
                 kaiming_init_(weight_s)
             if s_r_init == "asymmetric":
                 bias_s.fill_(1.0)
+            if s_r_init == "spread" and n == 1:
+                spread_init_(bias_r, bias_s)
             if n > 1:
                 permutation_init_(weight_r.view(-1, n, n, self.d_model), bias_r.view(-1, n, n))
                 bias_s.sub_(1.0)
