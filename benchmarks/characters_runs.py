@@ -41,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 206},
     "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_state": 144},
     "no output gate": {"output_gate": False, "d_state": 262},
+    "all latches around one level": {"s_r_init": "small_init"},
     "kaiming": {"s_r_init": "kaiming"},
     "asymmetric": {"s_r_init": "asymmetric"},
     "relu^2": {"ffn_act_fn": "relu^2"},

@@ -66,9 +66,10 @@ CHARACTERS = PretrainingConfig(
             "ffn_proj_factor": 0.7,
             "ffn_dropout": 0.0,
             "use_postlayers_ffn": True,
+            "s_r_init": "spread",
         }
     ),
-    optimizer=OptimizerConfig(learning_rate=4e-3, betas=(0.9, 0.99)),
+    optimizer=OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99)),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
     batch=BatchConfig(micro=12, context=64),
     validation=ValidationConfig(every=500, batches=200, batch_size=12),
