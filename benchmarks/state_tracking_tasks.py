@@ -60,7 +60,7 @@ PROBLEMS = {
         Problem("parity", Units("transformation", 2, 2)),
         Problem("word_problem(S5, generators)", Units("selection", 5)),
         Problem("word_problem(S5, swaps)", Units("selection", 5)),
-        Problem("word_problem(A4xZ5)", Units("selection", 5)),
+        Problem("word_problem(A4xZ5)", Units("selection", 5), threshold=0.8, patience=200),
         Problem("word_problem(D4)", Units("selection", 4)),
         Problem("cyclic(2)", Units("transformation", 2, 2)),
         Problem("cyclic(3)", Units("selection", 3)),
