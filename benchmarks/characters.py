@@ -5,10 +5,10 @@
     python benchmarks/characters.py --report      the tables and the plot of docs/characters.md
 
 TEXT is tinyshakespeare.txt, its last tenth held out, as nanoGPT does. The budget is that of nanoGPT's run on a CPU:
-2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of 2,000 steps of our Transformer
-with nanoGPT's settings: another model gets as many steps as it makes in it, and its schedule is made for them. Records
-are in results/characters; what has one is not run again, and several processes may share the work. Beside it, one seed
-of models of GPT-2's tokens on the same text.
+2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of 2,000 steps of GPT-2's
+Transformer with nanoGPT's settings: another model gets as many steps as it makes in it, and its schedule is made for
+them. Records are in results/characters; what has one is not run again, and several processes may share the work. Beside
+it, one seed of models of GPT-2's tokens on the same text.
 """
 
 from __future__ import annotations

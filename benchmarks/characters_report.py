@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MARKS = "<!-- results: written by benchmarks/characters.py --report -->", "<!-- end of results -->"
 NAMES = {
     OURS: "minmax",
-    NANOGPT: "transformer, nanoGPT's settings",
+    NANOGPT: "as nanoGPT",
     **{name: name.removeprefix(f"{OURS}-") for name in MODELS[1:]},
 }
 COLOURS = {  # Okabe and Ito's
@@ -95,7 +95,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Equal time: the steps "
-        "that a model makes in the seconds of the Transformer with nanoGPT's settings."
+        "that a model makes in the seconds of nanoGPT's run, seed 0."
     )
     head = [
         "model",

@@ -147,7 +147,8 @@ def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
             at_the_end = replace(run.config.validation, every=run.config.steps)
             config = replace(run.config, validation=at_the_end)
             record = pretrain(config, corpus, own, peak=1.0)  # what part of the machine is used is not asked here
-            contexts = {"contexts": loss_by_context(own / "model", corpus)} if run.contexts else {}
+            limit = config.model.options.get("positions")
+            contexts = {"contexts": loss_by_context(own / "model", corpus, limit)} if run.contexts else {}
             split = Corpus(corpus).validation
             bits = record["validation"]["mean"] / math.log(2) * len(split) / split.bytes
             kept = {name: value for name, value in record.items() if name not in ("peak", "manifest")}
@@ -160,11 +161,11 @@ def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
     return True
 
 
-def loss_by_context(path: Path, corpus: Path) -> list[list[Any]]:
-    """The loss after so many characters, from 1 to 16,384, in six windows of the validation text."""
+def loss_by_context(path: Path, corpus: Path, limit: int | None = None) -> list[list[Any]]:
+    """The loss after so many characters, from 1 to 16,384 or the limit, in six windows of the validation text."""
     split = Corpus(corpus).validation
     length = min(CONTEXT, (len(split) - 1) // 2)
-    found = evaluate_by_position(load_model(path), split, length=length, windows=6, rows=2)
+    found = evaluate_by_position(load_model(path), split, length=length, windows=6, rows=2, limit=limit)
     positions: list[list[Any]] = found["positions"]
     return positions
 

@@ -20,6 +20,7 @@ KINDS = {
     "lstm": lambda: Recurrent(VOCABULARY, kind=nn.LSTM, width=6),
     "gru": lambda: Recurrent(VOCABULARY, kind=nn.GRU, width=6),
     "transformer": lambda: Transformer(VOCABULARY, width=8),
+    "transformer with learned positions": lambda: Transformer(VOCABULARY, width=8, positions=200),
     "transformer with a window": lambda: Transformer(VOCABULARY, width=8, window=5),
 }
 

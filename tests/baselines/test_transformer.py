@@ -53,8 +53,28 @@ def test_scores_depend_on_the_distance_only_even_after_a_million_steps():
         ({"width": 9}, "width must be a multiple of 2 heads = 8; got 9"),
         ({"width": 12}, "width must be a multiple of 2 heads = 8; got 12"),
         ({"width": 8, "window": 0}, "window must be at least 1, or None; got 0"),
+        ({"width": 8, "positions": 0}, "positions must be at least 1, or None; got 0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         Transformer(VOCABULARY, **options)
+
+
+def test_learned_positions_end_somewhere():
+    model = Transformer(VOCABULARY, width=8, positions=5)
+    _, state = model(tokens(1, 5))
+    with pytest.raises(ValueError, match=r"tokens must be at most 5 with those before.*; got 1 more"):
+        model(tokens(1, 1), state)
+
+
+def test_with_learned_positions_it_begins_as_gpt2_does():
+    model = Transformer(VOCABULARY, 8, width=128, positions=64)
+    assert model.layers[0].up.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert model.layers[0].down.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
+    assert model.position_embedding.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert not model.layers[0].qkv.bias.any()
+    assert model.layers[0].attention_norm.weight.eq(1).all()
+    given = torch.zeros(1, 3, dtype=torch.int64)
+    logits = model(given)[0]
+    assert not torch.equal(logits[:, 1], logits[:, 2])  # one token thrice: positions alone tell them apart

@@ -1,4 +1,4 @@
-"""A causal Transformer with rotary positions and a cache of keys and values."""
+"""A causal Transformer with rotary or learned positions and a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from latchwork.modules.init import small_init_init_
 
 
 class Cache(NamedTuple):
-    """Of one layer: keys, already turned, and values, (B, heads, P, width / heads), and how many steps there were."""
+    """Of one layer: keys and values (B, heads, P, width / heads), and how many steps there were.
+
+    Keys are turned already where positions are angles.
+    """
 
     keys: Tensor
     values: Tensor
@@ -26,20 +29,42 @@ class Transformer(Baseline):
     The positions are angles, so that any length runs. The cache grows with every step, and so do memory and time: at
     T steps, 2 n_layers width T numbers for each row. With `window` a step sees itself and the window - 1 steps
     before, in each layer, and the cache stays that small.
+    positions: learn so many instead, as GPT-2 does, and begin with its weights, N(0, 0.02^2), less by sqrt(2 n_layers)
+    on the way back into the residual stream; more steps than that are an error.
     """
 
     def __init__(
-        self, vocabulary: int, n_layers: int = 2, *, width: int, heads: int = 4, window: int | None = None
+        self,
+        vocabulary: int,
+        n_layers: int = 2,
+        *,
+        width: int,
+        heads: int = 4,
+        window: int | None = None,
+        positions: int | None = None,
     ) -> None:
         super().__init__(vocabulary, n_layers)
         if width % (2 * heads):
             raise ValueError(f"width must be a multiple of 2 heads = {2 * heads}; got {width}")
         if window is not None and window < 1:
             raise ValueError(f"window must be at least 1, or None; got {window}")
+        if positions is not None and positions < 1:
+            raise ValueError(f"positions must be at least 1, or None; got {positions}")
         self.embedding = nn.Embedding(vocabulary, width)
         small_init_init_(self.embedding.weight, width)
-        self.layers = nn.ModuleList(Block(width, heads, window) for _ in range(n_layers))
+        self.layers = nn.ModuleList(Block(width, heads, window, positions is None) for _ in range(n_layers))
         self.norm = nn.LayerNorm(width)
+        self.position_embedding = None if positions is None else nn.Embedding(positions, width)
+        if positions is not None:
+            self._begin_as_gpt2()
+
+    def _begin_as_gpt2(self) -> None:
+        for name, each in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(each)
+            elif each.dim() > 1:
+                back = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(each, std=0.02 / (2 * self.n_layers) ** 0.5 if back else 0.02)
 
     def initial_state(self, batch_size: int) -> tuple[Cache, ...]:
         """Caches of no steps."""
@@ -50,10 +75,21 @@ class Transformer(Baseline):
 
     def _run(self, tokens: Tensor, state: tuple[Cache, ...]) -> tuple[Tensor, tuple[Cache, ...]]:
         u, after = self._embed(self.embedding, tokens), []
+        if self.position_embedding is not None:
+            u = u + self._position(state[0].steps, tokens.shape[1])
         for block, cache in zip(self._blocks(), state, strict=True):
             u, cache = block(u, cache)
             after.append(cache)
         return F.linear(self.norm(u), self.embedding.weight), tuple(after)
+
+    def _position(self, steps: Tensor, T: int) -> Tensor:
+        """(T, width), for the T steps after these."""
+        assert self.position_embedding is not None
+        most = self.position_embedding.num_embeddings
+        if int(steps) + T > most:
+            raise ValueError(f"tokens must be at most {most} with those before, as there are positions; got {T} more")
+        place: Tensor = self.position_embedding(steps + torch.arange(T, device=steps.device))
+        return place
 
     def _check_state(self, state: Any, batch_size: int) -> None:
         """As for the others, but for the number of steps that a cache holds."""
@@ -67,9 +103,9 @@ class Transformer(Baseline):
 class Block(nn.Module):
     """One layer."""
 
-    def __init__(self, width: int, heads: int, window: int | None) -> None:
+    def __init__(self, width: int, heads: int, window: int | None, rotary: bool) -> None:
         super().__init__()
-        self.heads, self.window = heads, window
+        self.heads, self.window, self.rotary = heads, window, rotary
         self.attention_norm, self.feedforward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -89,7 +125,8 @@ class Block(nn.Module):
     def _attend(self, u: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         B, T, width = u.shape
         q, k, v = self.qkv(u).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        q, k = turn(q, cache.steps), turn(k, cache.steps)
+        if self.rotary:
+            q, k = turn(q, cache.steps), turn(k, cache.steps)
         before = cache.keys.shape[2]
         if before:
             k, v = torch.cat([cache.keys, k], 2), torch.cat([cache.values, v], 2)

@@ -121,12 +121,13 @@ def _baselines(ours: PretrainingConfig) -> list[PretrainingConfig]:
     ]
 
 
-# The Transformer as nanoGPT trains on characters on a CPU (config/train_shakespeare_char.py and the README's flags).
-# Ours has rotary positions where nanoGPT learns them.
+# GPT-2's Transformer, as nanoGPT trains it on characters on a CPU: its README's flags, 64 learned positions.
 NANOGPT = replace(
     CHARACTERS,
     name="char-1m-nanogpt",
-    model=ModelConfig(kind="transformer", options=BASELINES[CHARACTERS]["transformer"]),
+    model=ModelConfig(
+        kind="transformer", options={**BASELINES[CHARACTERS]["transformer"], "positions": CHARACTERS.batch.context}
+    ),
     optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.99)),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.1),
 )

@@ -35,7 +35,11 @@ def flops_per_token(model: nn.Module, config: ModelConfig, context: int) -> floa
 
 def _heads(model: nn.Module) -> list[Tensor]:
     """The embeddings that are the head too: every kind of model here has one, unless its weights are not tied."""
-    embeddings = [each.weight for each in model.modules() if isinstance(each, nn.Embedding)]
+    embeddings = [
+        each.weight
+        for name, each in model.named_modules()
+        if isinstance(each, nn.Embedding) and name != "position_embedding"
+    ]
     tied = getattr(getattr(model, "config", None), "tie_weights", True)
     return embeddings if tied else []
 

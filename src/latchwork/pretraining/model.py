@@ -35,8 +35,10 @@ def make_model(config: ModelConfig, vocabulary: int) -> nn.Module:
         "mamba": (Mamba, ("n_layers", "width")),
     }
     make, needed = makers[config.kind]
-    if set(config.options) != set(needed):
-        raise ValueError(f"model.options of {config.kind} must be {', '.join(needed)}; got {dict(config.options)}")
+    optional = ("positions",) if config.kind == "transformer" else ()
+    if not set(needed) <= set(config.options) <= {*needed, *optional}:
+        may = f", and may be {', '.join(optional)}" if optional else ""
+        raise ValueError(f"model.options of {config.kind} must be {', '.join(needed)}{may}; got {dict(config.options)}")
     return make(vocabulary, **config.options)
 
 
