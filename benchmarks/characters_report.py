@@ -127,8 +127,8 @@ def contexts(tokens: dict[str, list[Record]]) -> str:
         cells = [NONE if each[place][3] is None else f"{each[place][3]:.3f}" for each in found.values()]
         rows.append([f"{low:,} to {high:,}" if low < high else f"{low:,}", *cells])
     about = (
-        "Loss by how many characters of the text the model has read before the one it predicts, seed 0, six windows of "
-        f"{ranges[-1][1]:,}; in training it read {TRAINED}:"
+        "Loss by how many characters of the text the model has read before the one it predicts, seed 0; in training it "
+        f"read {TRAINED} at most:"
     )
     return f"{about}\n\n{table(['characters read', *(NAMES[name] for name in found)], rows)}"
 

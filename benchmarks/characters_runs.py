@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "eight units of degree 4 beside": {"d_state": 144, "groups": [[8, 4]]},
     "eight units that select beside": {"d_state": 140, "groups": [[8, 4]], "reset_form": "selection"},
 }
-CONTEXT = 16_384
+SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
 SUBWORDS = ("bpe-10m", "bpe-10m-transformer", "bpe-10m-lstm")
 SUBWORD_STEPS = 200
@@ -162,11 +162,18 @@ def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
 
 
 def loss_by_context(path: Path, corpus: Path, limit: int | None = None) -> list[list[Any]]:
-    """The loss after so many characters, from 1 to 16,384 or the limit, in six windows of the validation text."""
-    split = Corpus(corpus).validation
-    length = min(CONTEXT, (len(split) - 1) // 2)
-    found = evaluate_by_position(load_model(path), split, length=length, windows=6, rows=2, limit=limit)
-    positions: list[list[Any]] = found["positions"]
+    """The loss after so many characters, from 1 to 16,384 or the limit, in windows of the validation text.
+
+    Up to 1,024 characters there are a hundred windows, for at each number of characters a window has one prediction;
+    beyond, six.
+    """
+    split, model = Corpus(corpus).validation, load_model(path)
+    lengths = [min(length, (len(split) - 1) // 2) for length in (SHORT, CONTEXT)]
+    short, long = (
+        evaluate_by_position(model, split, length=length, windows=windows, rows=2, limit=limit)["positions"]
+        for length, windows in zip(lengths, (100, 6), strict=True)
+    )
+    positions: list[list[Any]] = short + [each for each in long if each[0] > lengths[0]]
     return positions
 
 

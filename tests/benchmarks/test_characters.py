@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -88,7 +89,10 @@ def test_a_run_leaves_a_record_and_is_not_run_again(tiny, tmp_path, capsys):
     kept = json.loads((tmp_path / "records" / run.file).read_text())
     assert kept["step"] == 3
     assert kept["bits_per_byte"] == pytest.approx(kept["validation"]["mean"] / math.log(2))  # a byte a character
-    assert kept["contexts"][-1][1] == min(characters_runs.CONTEXT, 644)
+    edges = [(low, high) for low, high, *_ in kept["contexts"]]
+    assert edges[0] == (1, 1)
+    assert edges[-1][1] == 644  # half of the validation text
+    assert all(high + 1 == low for (_, high), (low, _) in pairwise(edges))
     assert {"versions", "commit", "hardware", "date"} <= set(kept)
     run_all(lambda: [run], corpus, tmp_path / "records", tmp_path / "scratch")
     assert capsys.readouterr().out == ""
