@@ -84,6 +84,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
                 f"{records[0]['parameters']:,}",
                 f"{optimizer['name']} {optimizer['learning_rate']:g}",
                 losses(records),
+                read_through(records),
                 f"{mean(each['processor_seconds'] for each in records):.0f}",
                 losses(same) if same else NONE,
                 f"{same[0]['step']:,}" if same else NONE,
@@ -95,7 +96,8 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Equal time: the steps "
-        "that a model makes in the seconds of nanoGPT's run, seed 0."
+        "that a model makes in the seconds of nanoGPT's run, seed 0. Read through: after equal tokens, the whole "
+        "validation text as one sequence, the state carried along, which a Transformer of finite memory cannot."
     )
     head = [
         "model",
@@ -114,6 +116,12 @@ def losses(records: Sequence[Record]) -> str:
     found = [each["validation"]["mean"] for each in records]
     several = f" ({min(found):.3f} to {max(found):.3f})" if len(found) > 1 else ""
     return f"{mean_loss(records):.3f}{several}"
+
+
+def read_through(records: Sequence[Record]) -> str:
+    """The mean loss over the text as one sequence."""
+    found = [each["read_through"] for each in records if each.get("read_through") is not None]
+    return f"{mean(found):.3f}" if found else NONE
 
 
 def contexts(tokens: dict[str, list[Record]]) -> str:

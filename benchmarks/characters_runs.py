@@ -16,6 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from latchwork.baselines.transformer import Transformer
 from latchwork.files import read_json, write_text
 from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig
 from latchwork.pretraining.configs import find_config
@@ -147,18 +148,32 @@ def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
             at_the_end = replace(run.config.validation, every=run.config.steps)
             config = replace(run.config, validation=at_the_end)
             record = pretrain(config, corpus, own, peak=1.0)  # what part of the machine is used is not asked here
-            limit = config.model.options.get("positions")
-            contexts = {"contexts": loss_by_context(own / "model", corpus, limit)} if run.contexts else {}
+            more = {"read_through": read_through(own / "model", corpus)} if run.stage == "tokens" else {}
+            if run.contexts:
+                more["contexts"] = loss_by_context(own / "model", corpus, config.model.options.get("positions"))
             split = Corpus(corpus).validation
             bits = record["validation"]["mean"] / math.log(2) * len(split) / split.bytes
             kept = {name: value for name, value in record.items() if name not in ("peak", "manifest")}
             about = {name: record["manifest"][name] for name in ("versions", "commit", "hardware", "date")}
-            write_text(path, json.dumps({**kept, "bits_per_byte": bits, **contexts, **about}) + "\n")
+            write_text(path, json.dumps({**kept, "bits_per_byte": bits, **more, **about}) + "\n")
     except Timeout:
         return False
     loss, seconds = record["validation"]["mean"], record["processor_seconds"]
     print(f"{run.file:50} steps {run.config.steps:5} loss {loss:.4f} {seconds:6.1f} s", flush=True)
     return True
+
+
+def read_through(path: Path, corpus: Path) -> float | None:
+    """The loss over the validation text, read once from its beginning to its end; None for a Transformer.
+
+    A recurrent model carries its state along; a Transformer's cache and time would grow with the text.
+    """
+    model = load_model(path)
+    if isinstance(model, Transformer):
+        return None
+    split = Corpus(corpus).validation
+    loss: float | None = evaluate_by_position(model, split, length=len(split) - 1, windows=1)["loss"]
+    return loss
 
 
 def loss_by_context(path: Path, corpus: Path, limit: int | None = None) -> list[list[Any]]:

@@ -92,6 +92,7 @@ def test_a_run_leaves_a_record_and_is_not_run_again(tiny, tmp_path, capsys):
     edges = [(low, high) for low, high, *_ in kept["contexts"]]
     assert edges[0] == (1, 1)
     assert edges[-1][1] == 644  # half of the validation text
+    assert 0 < kept["read_through"] < 10
     assert all(high + 1 == low for (_, high), (low, _) in pairwise(edges))
     assert {"versions", "commit", "hardware", "date"} <= set(kept)
     run_all(lambda: [run], corpus, tmp_path / "records", tmp_path / "scratch")
@@ -101,7 +102,9 @@ def test_a_run_leaves_a_record_and_is_not_run_again(tiny, tmp_path, capsys):
 def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     contexts = [[1, 1, 6, 3.0], [2, 2, 6, None], [3, 4, 12, 1.6]]
     for seed, loss in enumerate((1.50, 1.52)):
-        keep(tmp_path, token_runs([OURS], seed + 1)[seed], record(OURS, seed, loss, contexts=contexts))
+        keep(
+            tmp_path, token_runs([OURS], seed + 1)[seed], record(OURS, seed, loss, contexts=contexts, read_through=1.4)
+        )
     keep(tmp_path, token_runs([NANOGPT], 1)[0], record(NANOGPT, 0, 1.91, seconds=50))
     keep(tmp_path, Run("time", "seed 0", find_config(OURS)), record(OURS, 0, 1.6, steps=1000))
     for run, loss in zip(tuning_runs([OURS])[:2], (1.7, 1.65), strict=True):
@@ -119,8 +122,8 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| minmax | 800,000 | " in text
-    assert "| 1.510 (1.500 to 1.520) | 100 | 1.600 | 1,000 |" in text
-    assert "| 1.910 | 50 | – | – |" in text
+    assert "| 1.510 (1.500 to 1.520) | 1.400 | 100 | 1.600 | 1,000 |" in text
+    assert "| 1.910 | – | 50 | – | – |" in text
     assert "| 3 to 4 | 1.600 |" in text
     assert "| minmax | 1.700 | **1.650** | – |" in text
     assert "| six layers | 800,000 | 1.640 | 100 |" in text
