@@ -58,7 +58,7 @@ SUBWORD_STEPS = 200
 
 @dataclass(frozen=True)
 class Run:
-    """One training. stage: "tuning", "tokens" or "time". words: what sets it apart from the others of its stage."""
+    """One training. stage: "tuning", "tokens", "time" or "subwords". words: what sets it apart in its stage."""
 
     stage: str
     words: str
@@ -131,9 +131,24 @@ def subword_runs(models: Sequence[str], seeds: int) -> list[Run]:
 def run_all(runs: Callable[[], Iterable[Run]], corpus: Path, folder: Path, scratch: Path) -> None:
     """Run what has no record yet. runs: asked anew after each, since a record may tell what is to be run next."""
     while True:
-        waiting = [run for run in runs() if not (folder / run.file).exists()]
+        waiting = [run for run in runs() if not is_done(run, folder)]
         if not any(run_once(run, corpus, folder, scratch) for run in waiting):
             return
+
+
+def is_done(run: Run, folder: Path) -> bool:
+    """Whether it has a record; one of another configuration is an error, for it would be taken for this one."""
+    record = read_json(folder / run.file)
+    if record is None:
+        return False
+    if record["config"] != validated_at_the_end(run.config).to_dict():
+        raise ValueError(f"{folder / run.file} is the record of another configuration: take it away to run this one")
+    return True
+
+
+def validated_at_the_end(config: PretrainingConfig) -> PretrainingConfig:
+    """The configuration without the validations on the way, which take time and change nothing."""
+    return replace(config, validation=replace(config.validation, every=config.steps))
 
 
 def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
@@ -145,8 +160,7 @@ def run_once(run: Run, corpus: Path, folder: Path, scratch: Path) -> bool:
         with FileLock(f"{own}.lock", timeout=0):
             if path.exists():
                 return False
-            at_the_end = replace(run.config.validation, every=run.config.steps)
-            config = replace(run.config, validation=at_the_end)
+            config = validated_at_the_end(run.config)
             record = pretrain(config, corpus, own, peak=1.0)  # what part of the machine is used is not asked here
             more = {"read_through": read_through(own / "model", corpus)} if run.stage == "tokens" else {}
             if run.contexts:

@@ -97,6 +97,9 @@ def test_a_run_leaves_a_record_and_is_not_run_again(tiny, tmp_path, capsys):
     assert {"versions", "commit", "hardware", "date"} <= set(kept)
     run_all(lambda: [run], corpus, tmp_path / "records", tmp_path / "scratch")
     assert capsys.readouterr().out == ""
+    other = Run("tokens", "seed 0", replace(config, steps=4))
+    with pytest.raises(ValueError, match=r"char-1m_seed_0.json is the record of another configuration"):
+        run_all(lambda: [other], corpus, tmp_path / "records", tmp_path / "scratch")
 
 
 def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
