@@ -5,7 +5,7 @@ from state_tracking_cases import made_up
 
 import state_tracking
 from state_tracking_jobs import Job, Limits, run_all
-from state_tracking_report import MARKS, body, curve, errors, group, percent, published, spread, write
+from state_tracking_report import MARKS, beside_scalars, body, curve, errors, group, percent, published, spread, write
 from state_tracking_tasks import PROBLEMS
 
 S3, PARITY = PROBLEMS["word_problem(S3)"], PROBLEMS["parity"]
@@ -59,6 +59,11 @@ def test_the_tables_say_what_the_records_say():
     assert lstm[3:] == ["0.003", "600", "2/2", "900", "40", "100", "100", "100", "69.48", "–", "25.00"]
     assert row(text, "word_problem(S3)", "lstm", "length 6")[2:] == ["length 6", "900 steps", "length 6"]
     assert "a processor" in text
+
+
+def test_seeds_of_one_model_beside_scalars_stand_in_one_row():
+    rows = [{"task": "t", "model": "m", "accuracies": each} for each in ([0.5, 1.0], [0.25])]
+    assert row(beside_scalars(rows), "t") == ["t", "m", "50.00, 100; 25.00"]
 
 
 def test_no_error_is_called_100_and_one_error_is_not():
