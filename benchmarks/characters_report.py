@@ -104,6 +104,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         "parameters",
         "optimiser and rate",
         "loss at equal tokens",
+        "read through",
         "seconds",
         "loss at equal time",
         "steps",
@@ -211,7 +212,7 @@ def plot(tokens: dict[str, list[Record]]) -> Figure:
                     places, [each[3] for each in buckets], color=COLOURS[name], label=NAMES[name], linewidth=width
                 )
         axes.axvline(TRAINED, color=QUIET, linestyle=":", linewidth=1, label="window in training")
-        axes.set(xscale="log", xlabel="characters read", ylabel="loss (nats a character)", ylim=(1.3, 3.5))
+        axes.set(xscale="log", xlabel="characters read", ylabel="loss (nats a character)", ylim=(1.3, 2.8))
         axes.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
         axes.legend(fontsize=8)
     return figure

@@ -167,8 +167,8 @@ def beside_scalars(rows: Sequence[Record]) -> str:
         cells.setdefault((row["task"], row["model"]), []).append(shown)
     about = (
         "The paper's small model with 40 scalars a layer, alone and with four units of degree 4 beside them, trained "
-        "on 5,000 sequences until every validation answer is right, for at most eight epochs: validation accuracy in per "
-        "cent after each, seed after seed (`python benchmarks/state_tracking_effect.py`)."
+        "on 5,000 sequences until every validation answer is right, for at most eight epochs: validation accuracy in "
+        "per cent after each, seed after seed (`python benchmarks/state_tracking_effect.py`)."
     )
     lines = [[task, model, "; ".join(seeds)] for (task, model), seeds in cells.items()]
     return f"{about}\n\n{table(['task', 'model', 'accuracy after each epoch, by seed'], lines)}"

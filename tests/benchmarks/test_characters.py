@@ -124,7 +124,9 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     assert text.startswith("before")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert "| minmax | 800,000 | " in text
+    (head,) = [line for line in text.splitlines() if line.startswith("| model | parameters | optimiser")]
+    (ours,) = [line for line in text.splitlines() if line.startswith("| minmax | 800,000 | muon")]
+    assert dict(zip(head.split(" | "), ours.split(" | "), strict=True))["read through"] == "1.400"
     assert "| 1.510 (1.500 to 1.520) | 1.400 | 100 | 1.600 | 1,000 |" in text
     assert "| 1.910 | – | 50 | – | – |" in text
     assert "| 3 to 4 | 1.600 |" in text
