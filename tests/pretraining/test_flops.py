@@ -12,6 +12,9 @@ MODELS = {
     "minmax": ModelConfig(options={"d_model": 16, "d_state": 24, "n_layers": 2, "conv_type": "gated"}),
     "untied": ModelConfig(options={"d_model": 16, "d_state": 24, "n_layers": 2, "tie_weights": False}),
     "transformer": ModelConfig(kind="transformer", options={"n_layers": 2, "width": 16, "heads": 2}),
+    "transformer with learned positions": ModelConfig(
+        kind="transformer", options={"n_layers": 2, "width": 16, "heads": 2, "positions": 500}
+    ),
 }
 
 
@@ -23,7 +26,7 @@ def test_the_formula_is_three_times_what_torch_counts_in_a_forward_pass(name):
         model(torch.randint(11, (B, T)))
     counted = 3 * counter.get_total_flops() / (B * T)
     # Where torch counts attention at all it counts every pair of tokens, and the formula only those that are seen.
-    attention = 12 * 2 * 16 * T / 2 if name == "transformer" else 0
+    attention = 12 * 2 * 16 * T / 2 if config.kind == "transformer" else 0
     assert counted - 2 * attention <= flops_per_token(model, config, T) - attention <= counted
 
 

@@ -104,6 +104,10 @@ def test_tbptt_is_for_ours():
         (ModelConfig(options={"d_model": 4}), "it lacks n_layers, d_state"),
         (ModelConfig(options={"d_model": 4, "n_layers": 1, "d_state": 4, "gate": True}), "no field 'gate'"),
         (ModelConfig(kind="lstm", options={"width": 4}), "options of lstm must be n_layers, width"),
+        (
+            ModelConfig(kind="transformer", options={"n_layers": 1, "width": 8, "heads": 1, "places": 4}),
+            "must be n_layers, width, heads, and may be positions; got",
+        ),
     ],
 )
 def test_wrong_options_of_a_model_are_named(model, message):
