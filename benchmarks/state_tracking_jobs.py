@@ -38,6 +38,7 @@ ANSWERS = 1 << 16  # steps of each test: so many sequences of its length
 ROUNDS = 3  # of training a little more and asking for a proof
 TRIAL = 1000  # between the seeds of one job's trials
 WORDS, LENGTH = 64, 256  # on which a unit must follow the answers, to stay, or not be needed, to be taken out
+SHORT = 8  # steps of the words that a network is trained on before units are taken out that follow no answer
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def gather(
     parts: MinMaxRNC_LM | None, model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor
 ) -> tuple[MinMaxRNC_LM | None, int]:
     """The units of both networks that follow the answers, in one; and how many of the second's did."""
-    found = keep_followers(model.eval(), tokens, targets, partly=True)
+    found = find_followers(model, tokens, targets, partly=True)
     if found is None:
         return parts, 0
     both = found if parts is None else graft(parts, found, tokens)
@@ -227,6 +228,15 @@ def learn_readout(model: MinMaxRNC_LM, task: Task, curriculum: LengthCurriculum,
     learning = learn_by_length(model, task, only, seed=seed, watch=watch)
     model.requires_grad_(True)
     return learning
+
+
+def find_followers(
+    model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor, *, partly: bool = False
+) -> MinMaxRNC_LM | None:
+    """`keep_followers`; None for a network of several layers, whose units follow no answer alone."""
+    if model.config.resolved_backbone.n_layers != 1:
+        return None
+    return keep_followers(model.eval(), tokens, targets, partly=partly)
 
 
 def count_units(model: MinMaxRNC_LM) -> int:
@@ -268,18 +278,16 @@ def test(model: nn.Module, task: Task, long: int) -> list[Record]:
 
 def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurriculum, seed: int, long: int) -> Record:
     """Without its idle units, and after some more training: is the network right on all words?"""
-    began, longest = time.monotonic(), curriculum.longest
-    words = dense.sample("validation", seed, WORDS, LENGTH)
-    smaller = keep_followers(model.eval(), *words)
+    began, practised = time.monotonic(), 0
+    smaller = find_followers(model, *dense.sample("validation", seed, WORDS, LENGTH))
     follows = smaller is not None
     if smaller is None:
-        smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, longest))
+        tune = short_words(curriculum)
+        practised = learn_by_length(model, task, replace(tune, right=30), seed=500 + seed).steps
+        smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, curriculum.longest))
     else:
         freeze_moves(smaller)
-    tune = replace(
-        curriculum, learning_rate=curriculum.learning_rate / 2, shortest=min(32, longest), longest=min(32, longest),
-        right=60, steps=1000, seconds=120.0, patience=float("inf"),
-    )  # fmt: skip
+        tune = after_pruning(curriculum, min(32, curriculum.longest))
     rounds: list[Record] = []
     for number in range(ROUNDS):
         learning = learn_by_length(smaller, task, tune, seed=1000 * (number + 1) + seed)
@@ -297,11 +305,26 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
         "result": rounds[-1]["result"],
         "units": count_units(smaller),
         "follows": follows,
+        "practised": practised,
         "rounds": rounds,
         "certify_seconds": round(found.seconds, 2),
         "seconds": round(seconds, 1),
         "tests": test(smaller, dense, long),
     }
+
+
+def after_pruning(curriculum: LengthCurriculum, length: int) -> LengthCurriculum:
+    """How a network is trained a little more: at one length, until it has long been right."""
+    return replace(
+        curriculum, learning_rate=curriculum.learning_rate / 2, shortest=length, longest=length, right=60, steps=1000,
+        seconds=120.0, patience=float("inf"),
+    )  # fmt: skip
+
+
+def short_words(curriculum: LengthCurriculum) -> LengthCurriculum:
+    """Four times as many words, all of them short: in long ones maps that merge points hide most mistakes."""
+    tune = after_pruning(curriculum, min(SHORT, curriculum.longest))
+    return replace(tune, tokens=4 * curriculum.tokens)
 
 
 def describe(record: Record) -> str:

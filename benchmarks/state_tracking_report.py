@@ -95,7 +95,7 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
             [
                 problem,
                 str(first["letters"]),
-                f"{units['units']} of degree {units['degree']}, {units['form']}",
+                describe_units(units),
                 allowed(chosen),
                 f"{len(learnt)}/{len(chosen)}",
                 ", ".join(str(len(each["stuck"])) for each in chosen)
@@ -113,6 +113,13 @@ def ours(problems: Sequence[str], groups: Groups) -> str:
             "steps", "seconds", "errors at 8,192, as trained", "errors at 2^20, without idle units",
             "units left", "proved"]  # fmt: skip
     return table(head, rows)
+
+
+def describe_units(units: Record) -> str:
+    """How many there are and of which kind; layers only where there are several."""
+    layers = units.get("layers", 1)
+    each = "" if layers == 1 else f" in each of {layers} layers"
+    return f"{units['units']} of degree {units['degree']}, {units['form']}{each}"
 
 
 def side_by_side(problems: Sequence[str], groups: Groups) -> str:

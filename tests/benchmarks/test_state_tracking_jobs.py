@@ -15,7 +15,7 @@ from state_tracking_cases import made_up
 
 import state_tracking
 from latchwork.tasks import make_task
-from state_tracking_jobs import Job, Limits, best_rate, read_all, run, run_all, run_once, solved
+from state_tracking_jobs import Job, Limits, best_rate, find_followers, read_all, run, run_all, run_once, solved
 from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
 
 TINY = Problem("parity", Units("transformation", 2, 2), length=8)
@@ -190,6 +190,24 @@ def test_parity_is_learnt_tested_pruned_and_proved():
     assert record["proof"]["units"] in (1, 2)
     assert record["letters"] == 2
     assert record["limits"] == {"steps": 600, "seconds": 60.0, "long": 700}
+
+
+def test_where_no_unit_follows_the_answers_short_words_are_learnt_before_pruning_and_the_rest_is_proved():
+    torch.set_num_threads(1)
+    problem = replace(PROBLEMS["last_step(transformations(3))"], length=8)
+    record = run(Job(problem, "minmax", 5e-3, 0), Limits(1000, 60.0, 700))
+    assert record["training"]["learnt"]
+    assert not record["proof"]["follows"]
+    assert record["proof"]["practised"] >= 30
+    assert record["proof"]["result"] == "proof"
+    assert record["proof"]["units"] < 16
+
+
+def test_of_several_layers_no_unit_is_said_to_follow_alone():
+    task = make_task("parity")
+    model = make_ours(task.vocabulary, Units("transformation", 2, 2, layers=2))
+    assert len(model.backbone.layers) == 2
+    assert find_followers(model, *task.sample("validation", 0, 4, 16)) is None
 
 
 def test_what_is_not_learnt_is_tested_and_neither_pruned_nor_solved():

@@ -5,7 +5,19 @@ from state_tracking_cases import made_up
 
 import state_tracking
 from state_tracking_jobs import Job, Limits, run_all
-from state_tracking_report import MARKS, beside_scalars, body, curve, errors, group, percent, published, spread, write
+from state_tracking_report import (
+    MARKS,
+    beside_scalars,
+    body,
+    curve,
+    describe_units,
+    errors,
+    group,
+    percent,
+    published,
+    spread,
+    write,
+)
 from state_tracking_tasks import PROBLEMS
 
 S3, PARITY = PROBLEMS["word_problem(S3)"], PROBLEMS["parity"]
@@ -59,6 +71,12 @@ def test_the_tables_say_what_the_records_say():
     assert lstm[3:] == ["0.003", "600", "2/2", "900", "40", "100", "100", "100", "69.48", "–", "25.00"]
     assert row(text, "word_problem(S3)", "lstm", "length 6")[2:] == ["length 6", "900 steps", "length 6"]
     assert "a processor" in text
+
+
+def test_layers_are_named_where_there_are_several_and_old_records_have_one():
+    units = {"form": "selection", "degree": 5, "units": 16}
+    assert describe_units(units) == describe_units({**units, "layers": 1}) == "16 of degree 5, selection"
+    assert describe_units({**units, "layers": 2}) == "16 of degree 5, selection in each of 2 layers"
 
 
 def test_seeds_of_one_model_beside_scalars_stand_in_one_row():
