@@ -286,10 +286,13 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
         practised = learn_by_length(model, task, replace(tune, right=30), seed=500 + seed).steps
         smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, curriculum.longest))
     else:
-        freeze_moves(smaller)
         tune = after_pruning(curriculum, min(32, curriculum.longest))
+    if smaller.config.resolved_backbone.n_layers == 1:
+        freeze_moves(smaller)
     rounds: list[Record] = []
     for number in range(ROUNDS):
+        if number and not follows:
+            smaller.requires_grad_(True)  # it is not only how the states are read that is wrong
         learning = learn_by_length(smaller, task, tune, seed=1000 * (number + 1) + seed)
         found = certify(smaller.eval(), Machine.from_task(dense), no_answer=dense.vocabulary)
         rounds.append({"steps": learning.steps, "right": learning.learnt, "result": type(found).__name__.lower()})
