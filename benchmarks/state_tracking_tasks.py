@@ -71,7 +71,7 @@ PROBLEMS = {
         # a cascade: the term that is being read in one layer, the sum in the next
         Problem("modular_arithmetic", Units("transformation", 5, layers=2), threshold=0.95, patience=1200),
         Problem("transformations(4, 8, 0)", Units("transformation", 4)),
-        Problem("transformations(5, 10, 0)", Units("transformation", 5), threshold=0.9),
+        Problem("transformations(5, 10, 0)", Units("transformation", 5), threshold=0.9, patience=2000),
         Problem("transformations(8, 6, 0)", Units("transformation", 8)),
         Problem("last_step(parity)", Units("transformation", 2, 2)),
         Problem("last_step(word_problem(S3))", Units("selection", 3)),
