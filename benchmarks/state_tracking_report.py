@@ -31,7 +31,8 @@ COLOURS = {  # Okabe and Ito's
     "mamba": "#d55e00",
     "transformer": "#56b4e9",
 }
-SHOWN = ("parity", "word_problem(S3)", "word_problem(A5)", "word_problem(S5)")  # in the plot, where there are records
+# In the plot, where there are records.
+SHOWN = ("parity", "word_problem(S3)", "transformations(3)", "cyclic(60)", "word_problem(A5)", "word_problem(S5)")
 NONE = "–"
 
 
@@ -74,7 +75,8 @@ def body(records: Sequence[Record], groups: Groups) -> str:
     ]
     if compared:
         parts += ["### Other models in the same loop", side_by_side(compared, groups)]
-        parts += ["Learning rates tried, with seed 0: steps until it was learnt, or else the length that was reached.",
+        parts += ["Learning rates tried, with seed 0: steps until it was learnt, or else the length that was reached. "
+                  "The best has as many seconds as the table above says, the others had fewer.",
                   rates_tried(compared, records)]  # fmt: skip
     if (effect := read_json(EFFECT)) is not None:
         parts += ["### Beside scalars, where those suffice", beside_scalars(effect["rows"])]
@@ -158,9 +160,9 @@ def rates_tried(problems: Sequence[str], records: Sequence[Record]) -> str:
             cells = {}
             for record in records:
                 if (record["problem"], record["model"], record["seed"]) == (problem, model, 0):
-                    training = record["training"]
-                    short = f"{training['steps']:,} steps" if training["learnt"] else f"length {training['length']}"
-                    cells[record["rate"]] = short
+                    training, limit = record["training"], record["limits"]["seconds"]
+                    reached = f"length {training['length']} in {limit:g} s"
+                    cells[record["rate"]] = f"{training['steps']:,} steps" if training["learnt"] else reached
             if cells:
                 rows.append([problem, model, *(cells.get(rate, NONE) for rate in RATES)])
     return table(["task", "model", *(f"{rate:g}" for rate in RATES)], rows)
