@@ -283,7 +283,7 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
     follows = smaller is not None
     if smaller is None:
         tune = short_words(curriculum)
-        practised = learn_by_length(model, task, replace(tune, right=30), seed=500 + seed).steps
+        practised = learn_by_length(model, task, replace(tune, right=30, steps=3000), seed=500 + seed).steps
         smaller = prune_states(model.eval(), *dense.sample("validation", seed, WORDS, curriculum.longest))
     else:
         tune = after_pruning(curriculum, min(32, curriculum.longest))
