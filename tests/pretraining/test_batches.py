@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy
 import pytest
 import torch
@@ -5,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pretraining_cases import make_corpus, tiny
 
-from latchwork.pretraining.batches import carries, places, read_batches, rows_of, share, validation_batch
+from latchwork.pretraining.batches import (
+    carries,
+    places,
+    read_batches,
+    rows_of,
+    share,
+    validation_batch,
+    windows_before,
+)
 from latchwork.pretraining.config import BatchConfig
 from latchwork.pretraining.corpus import Corpus
 
@@ -15,17 +25,23 @@ def split(tmp_path_factory):
     return Corpus(make_corpus(tmp_path_factory.mktemp("corpus") / "c")).train
 
 
-def config(accumulation=4, micro=3, tbptt=None, context=5):
-    return tiny(batch=BatchConfig(micro=micro, context=context, accumulation=((0, accumulation),)), tbptt=tbptt)
+def config(accumulation=4, micro=3, tbptt=None, context=5, order="random"):
+    batch = BatchConfig(micro=micro, context=context, accumulation=((0, accumulation),), order=order)
+    return tiny(batch=batch, tbptt=tbptt)
 
 
 def all_rows(batches, name="tokens"):
     return torch.cat([getattr(batch, name) for batch in batches])
 
 
-@given(step=st.integers(0, 10**6), world=st.sampled_from([1, 2, 3, 4, 6, 12]), tbptt=st.sampled_from([None, 1, 4]))
-def test_the_rows_of_a_step_are_the_same_however_many_processes_share_them(split, step, world, tbptt):
-    values = config(tbptt=tbptt)
+@given(
+    step=st.integers(0, 10**6),
+    world=st.sampled_from([1, 2, 3, 4, 6, 12]),
+    tbptt=st.sampled_from([None, 1, 4]),
+    order=st.sampled_from(["random", "epochs"]),
+)
+def test_the_rows_of_a_step_are_the_same_however_many_processes_share_them(split, step, world, tbptt, order):
+    values = config(tbptt=tbptt, order=order)
     alone = read_batches(values, split, step)
     shared = [read_batches(values, split, step, rank, world) for rank in range(world)]
     assert all(len(batch.tokens) <= values.batch.micro for batches in shared for batch in batches)
@@ -51,6 +67,50 @@ def test_every_place_is_drawn_and_steps_differ():
     assert sorted(set(drawn.tolist())) == [0, 1, 2, 3]
     assert places(values, 1000, 0).tolist() != places(values, 1000, 1).tolist()
     assert places(values, 6, 0).tolist() == [0] * 150  # one window fits
+
+
+@given(
+    tokens=st.integers(6, 90), context=st.integers(1, 5), tbptt=st.sampled_from([None, 1, 2]), seed=st.integers(0, 9)
+)
+def test_in_an_epoch_no_token_is_read_twice_and_fewer_than_two_windows_are_not_read(tokens, context, tbptt, seed):
+    stream = tbptt or 1
+    length = stream * context
+    if length >= tokens:
+        return
+    values = replace(config(accumulation=1, micro=1, tbptt=tbptt, context=context, order="epochs"), seed=seed)
+    windows = max(1, (tokens - length) // length)
+    epochs = []
+    for epoch in range(3):
+        steps = range(epoch * windows * stream, (epoch + 1) * windows * stream)
+        starts = numpy.concatenate([places(values, tokens, step) for step in steps])
+        read = (starts[:, None] + numpy.arange(context)).ravel()
+        assert len(set(read.tolist())) == len(read) > tokens - 1 - 2 * length
+        assert read.min() >= 0
+        assert read.max() < tokens - 1  # the last is a target alone
+        epochs.append(starts.tolist())
+    if windows > 20:
+        assert epochs[0] != epochs[1] != epochs[2]
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=3, unique_by=lambda each: each[0]),
+    tbptt=st.sampled_from([None, 1, 3]),
+)
+def test_windows_are_numbered_without_a_gap_where_the_number_of_rows_changes(changes, tbptt):
+    stream = tbptt or 1
+    pieces = ((0, 2), *sorted((stream * start, times) for start, times in changes))
+    values = tiny(batch=BatchConfig(micro=3, context=5, accumulation=pieces, order="epochs"), tbptt=tbptt)
+    expected = 0
+    for step in range(0, 12 * stream, stream):
+        assert windows_before(values, step) == expected
+        expected += rows_of(values, step)
+
+
+def test_an_order_that_is_none_or_does_not_fit_is_an_error():
+    with pytest.raises(ValueError, match="order must be 'random' or 'epochs'; got 'sorted'"):
+        config(order="sorted")
+    with pytest.raises(ValueError, match=r"must change at multiples of tbptt, 3; got \[0, 4\]"):
+        tiny(batch=BatchConfig(micro=2, context=5, accumulation=((0, 1), (4, 2)), order="epochs"), tbptt=3)
 
 
 def test_under_tbptt_windows_follow_each_other_and_resets_are_the_starts_of_documents(split):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy
@@ -54,19 +55,47 @@ def share(rows: int, rank: int, world: int) -> range:
 def places(config: PretrainingConfig, tokens: int, step: int) -> NDArray[numpy.int64]:
     """Where the windows of all rows of a step begin.
 
-    Every place where a window fits is as likely as any other. With tbptt, one place in so many steps is drawn, for
-    windows that follow each other from there.
+    order "random": every place where a window fits is as likely as any other. "epochs": the text is cut into windows,
+    which are read in a random order, all of them before the next epoch, cut elsewhere, begins. With tbptt, one place in
+    so many steps is drawn, for windows that follow each other from there.
     """
-    context, stream = config.batch.context, config.tbptt or 1
-    last = tokens - stream * context - 1
+    stream = config.tbptt or 1
+    length, rows = stream * config.batch.context, rows_of(config, step)
+    last = tokens - length - 1
     if last < 0:
         raise ValueError(
-            f"the split must have at least {stream * context + 1} tokens, for {stream} windows of {context} and the "
+            f"the split must have at least {length + 1} tokens, for {stream} windows of {config.batch.context} and the "
             f"token that follows; it has {tokens}"
         )
-    draw = generator(config.seed, "train", step // stream)
-    first = draw.integers(0, last + 1, size=rows_of(config, step))
-    return first + step % stream * context
+    if config.batch.order == "random":
+        first = generator(config.seed, "train", step // stream).integers(0, last + 1, size=rows)
+    else:
+        windows = numpy.arange(rows) + windows_before(config, step // stream * stream)
+        first = in_epochs(config.seed, tokens - 1, length, windows)
+    return first + step % stream * config.batch.context
+
+
+def windows_before(config: PretrainingConfig, step: int) -> int:
+    """How many windows were drawn before a step, at which some are drawn."""
+    stream, pieces = config.tbptt or 1, config.batch.accumulation
+    ends = [start for start, _ in pieces[1:]] + [step]
+    steps = [max(0, min(end, step) - start) for (start, _), end in zip(pieces, ends, strict=True)]
+    return sum(config.batch.micro * times * (each // stream) for (_, times), each in zip(pieces, steps, strict=True))
+
+
+def in_epochs(seed: int, tokens: int, length: int, windows: NDArray[Any]) -> NDArray[numpy.int64]:
+    """Where windows begin that are numbered from the first of a run on; fewer than two at the ends are left out."""
+    many = max(1, (tokens - length + 1) // length)  # of an epoch: they fit wherever the cut begins
+    orders = [epoch_order(seed, tokens, length, many, int(epoch)) for epoch in windows // many]
+    return numpy.array([order[place] for order, place in zip(orders, windows % many, strict=True)])
+
+
+@lru_cache(maxsize=2)  # a step may read the end of one and the beginning of the next
+def epoch_order(seed: int, tokens: int, length: int, many: int, epoch: int) -> NDArray[numpy.int64]:
+    """Where the windows of an epoch begin, in the order in which they are read."""
+    draw = generator(seed, "epoch", epoch)
+    cut = draw.integers(0, tokens - many * length + 1)
+    return numpy.asarray(cut + length * draw.permutation(many))
 
 
 def read_batches(config: PretrainingConfig, split: Split, step: int, rank: int = 0, world: int = 1) -> list[Batch]:

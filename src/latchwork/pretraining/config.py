@@ -100,17 +100,21 @@ class ScheduleConfig:
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
     """micro: sequences that a process runs at once. context: tokens of each. accumulation: by step; a step of the
-    optimiser sees micro x accumulation sequences, shared among the processes, however many there are.
+    optimiser sees micro x accumulation sequences, shared among the processes, however many there are. order: where
+    they begin, drawn anew for each ("random"), or so that all of the text is read before any is again ("epochs").
     """
 
     micro: int
     context: int
     accumulation: tuple[tuple[int, int], ...] = ((0, 1),)
+    order: Literal["random", "epochs"] = "random"
 
     def __post_init__(self) -> None:
         """Check every field."""
         _at_least(1, micro=self.micro, context=self.context)
         _check_pieces("accumulation", self.accumulation, 1)
+        if self.order not in ("random", "epochs"):
+            raise ValueError(f"order must be 'random' or 'epochs'; got {self.order!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +179,11 @@ class PretrainingConfig:
         _at_least(0, seed=self.seed)
         if self.model.kind != "minmax" and (self.tbptt is not None or self.gradient_checkpointing):
             raise ValueError(f"tbptt and gradient_checkpointing are for kind 'minmax'; got {self.model.kind!r}")
+        changes = [start for start, _ in self.batch.accumulation]
+        if self.batch.order == "epochs" and any(start % (self.tbptt or 1) for start in changes):
+            raise ValueError(
+                f"with order 'epochs' accumulation must change at multiples of tbptt, {self.tbptt}; got {changes}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them and gives them back."""

@@ -71,7 +71,7 @@ CHARACTERS = PretrainingConfig(
     ),
     optimizer=OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99)),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
-    batch=BatchConfig(micro=12, context=64),
+    batch=BatchConfig(micro=12, context=64, order="epochs"),
     validation=ValidationConfig(every=500, batches=200, batch_size=12),
     checkpoint=CheckpointConfig(every=250, keep=2),
 )
@@ -81,7 +81,7 @@ SUBWORDS = replace(
     name="bpe-10m",
     vocabulary=GPT2_VOCABULARY,
     model=ModelConfig(options={"d_model": 160, "d_state": 320, "n_layers": 6, "ffn_dropout": 0.1}),
-    batch=BatchConfig(micro=8, context=256),
+    batch=BatchConfig(micro=8, context=256, order="epochs"),
     validation=ValidationConfig(every=250, batches=50, batch_size=8),
 )
 
@@ -113,15 +113,22 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
 }
 
+# Rates of baselines that benchmarks/characters.py --tune found better than their configuration's own.
+RATES = {"char-1m-lstm": 8e-3, "char-1m-gru": 8e-3}
+
 
 def _baselines(ours: PretrainingConfig) -> list[PretrainingConfig]:
-    return [
-        replace(ours, name=f"{ours.name}-{kind}", model=ModelConfig(kind=kind, options=sizes))  # type: ignore[arg-type]
-        for kind, sizes in BASELINES[ours].items()
-    ]
+    found = []
+    for kind, sizes in BASELINES[ours].items():
+        name = f"{ours.name}-{kind}"
+        optimizer = replace(ours.optimizer, learning_rate=RATES.get(name, ours.optimizer.learning_rate))
+        model = ModelConfig(kind=kind, options=sizes)  # type: ignore[arg-type]
+        found.append(replace(ours, name=name, model=model, optimizer=optimizer))
+    return found
 
 
-# GPT-2's Transformer, as nanoGPT trains it on characters on a CPU: its README's flags, 64 learned positions.
+# GPT-2's Transformer, as nanoGPT trains it on characters on a CPU: its README's flags, 64 learned positions, windows
+# drawn anew at every step.
 NANOGPT = replace(
     CHARACTERS,
     name="char-1m-nanogpt",
@@ -130,6 +137,7 @@ NANOGPT = replace(
     ),
     optimizer=OptimizerConfig(learning_rate=1e-3, betas=(0.9, 0.99)),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.1),
+    batch=replace(CHARACTERS.batch, order="random"),
 )
 
 CONFIGS = {each.name: each for ours in BASELINES for each in (ours, *_baselines(ours))} | {NANOGPT.name: NANOGPT}
