@@ -24,7 +24,7 @@ from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.evaluation import evaluate_by_position
 from latchwork.pretraining.model import load_model
 from latchwork.pretraining.prepare import prepare
-from latchwork.pretraining.run import pretrain
+from latchwork.pretraining.run import is_of, pretrain
 
 Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
@@ -143,7 +143,7 @@ def is_done(run: Run, folder: Path) -> bool:
     record = read_json(folder / run.file)
     if record is None:
         return False
-    if PretrainingConfig.from_dict(record["config"]) != validated_at_the_end(run.config):
+    if not is_of(validated_at_the_end(run.config), record["config"]):
         raise ValueError(f"{folder / run.file} is the record of another configuration: take it away to run this one")
     return True
 

@@ -100,6 +100,21 @@ def test_a_finished_run_is_not_run_again_and_another_config_is_refused(whole, co
         pretrain(tiny(seed=1), corpus, whole)
 
 
+def test_a_run_begun_before_a_field_was_there_goes_on(corpus, whole, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(CutOffError):
+        pretrain(tiny(), corpus, out, watch=cut_off_after(3), peak=1.0)
+    older = json.loads((out / "manifest.json").read_text())
+    del older["config"]["pretraining"]["batch"]["order"]
+    (out / "manifest.json").write_text(json.dumps(older))
+    record = pretrain(tiny(), corpus, out, peak=1.0)
+    assert record["validation"] == json.loads((whole / "record.json").read_text())["validation"]
+    kept = json.loads((out / "record.json").read_text())
+    del kept["config"]["batch"]["order"]
+    (out / "record.json").write_text(json.dumps(kept))
+    assert pretrain(tiny(), corpus, out) == kept
+
+
 def test_a_run_of_another_config_or_other_tokens_is_refused_and_left_alone(corpus, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(CutOffError):

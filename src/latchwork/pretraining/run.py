@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -52,7 +53,7 @@ def pretrain(
         )
     path = Path(out)
     if (found := read_json(path / "record.json")) is not None:
-        if found["config"] != config.to_dict():
+        if not is_of(config, found["config"]):
             raise ValueError(f"{path} holds a finished run of another config: choose another --out")
         return found
     with processes(device) as here:
@@ -106,9 +107,19 @@ def pretrain(
 def _begin(path: Path, config: PretrainingConfig, text: Corpus) -> dict[str, Any]:
     """Write the manifest, or check that the folder is of this config and these tokens."""
     tokens = {"vocabulary": text.vocabulary, "train": len(text.train), "validation": len(text.validation)}
-    description = manifest({"pretraining": config.to_dict(), "corpus": tokens})
+    begun = (read_json(path / "manifest.json") or {}).get("config", {}).get("pretraining")
+    own = begun if begun is not None and is_of(config, begun) else config.to_dict()
+    description = manifest({"pretraining": own, "corpus": tokens})
     RunFolder(path).begin(description)
     return description
+
+
+def is_of(config: PretrainingConfig, values: Mapping[str, Any]) -> bool:
+    """Whether values are of a configuration: a field that was not there yet when they were written has its default."""
+    try:
+        return PretrainingConfig.from_dict(values) == config
+    except ValueError:
+        return False
 
 
 def whole_tensors(model: nn.Module) -> dict[str, Tensor]:
