@@ -84,6 +84,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
                 f"{records[0]['parameters']:,}",
                 f"{optimizer['name']} {optimizer['learning_rate']:g}",
                 losses(records),
+                difference(records, tokens.get(OURS, [])) if name != OURS else NONE,
                 read_through(records),
                 f"{mean(each['processor_seconds'] for each in records):.0f}",
                 losses(same) if same else NONE,
@@ -95,7 +96,8 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
     about = (
         f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
-        f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Equal time: the steps "
+        f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
+        "difference of equal seeds, for a seed draws the windows of its validation too. Equal time: the steps "
         "that a model makes in the seconds of nanoGPT's run, seed 0. Read through: after equal tokens, the whole "
         "validation text as one sequence, the state carried along, which a Transformer of finite memory cannot."
     )
@@ -104,6 +106,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         "parameters",
         "optimiser and rate",
         "loss at equal tokens",
+        "less minmax",
         "read through",
         "seconds",
         "loss at equal time",
@@ -117,6 +120,13 @@ def losses(records: Sequence[Record]) -> str:
     found = [each["validation"]["mean"] for each in records]
     several = f" ({min(found):.3f} to {max(found):.3f})" if len(found) > 1 else ""
     return f"{mean_loss(records):.3f}{several}"
+
+
+def difference(records: Sequence[Record], others: Sequence[Record]) -> str:
+    """How much higher their loss is than that of others with the same seeds, in the mean."""
+    known = {each["config"]["seed"]: each["validation"]["mean"] for each in others}
+    found = [each["validation"]["mean"] - known[seed] for each in records if (seed := each["config"]["seed"]) in known]
+    return f"{mean(found):+.3f}" if found else NONE
 
 
 def read_through(records: Sequence[Record]) -> str:
