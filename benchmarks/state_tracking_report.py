@@ -274,6 +274,7 @@ def plot(groups: Groups) -> Figure:
     rows = -(-len(problems) // columns)
     with matplotlib.rc_context(SETTINGS):
         figure: Figure = matplotlib.figure.Figure(figsize=(8, 0.8 + 2.4 * rows), layout="constrained")
+        figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr]  # room between the numbers below
         panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
         for unused in panels[len(problems) :]:
             unused.remove()
