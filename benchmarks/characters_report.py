@@ -89,6 +89,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
                 f"{mean(each['processor_seconds'] for each in records):.0f}",
                 losses(same) if same else NONE,
                 f"{same[0]['step']:,}" if same else NONE,
+                f"{mean(each['processor_seconds'] for each in same):.0f}" if same else NONE,
             ]
         )
     seeds = sorted({len(records) for group in (tokens, timed) for records in group.values()})
@@ -98,7 +99,8 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
         "difference of equal seeds, for a seed draws the windows of its validation too. Equal time: the steps "
-        "that a model makes in the seconds of nanoGPT's run, seed 0. Read through: after equal tokens, the whole "
+        "that a model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs by the load of "
+        "the machine. Read through: after equal tokens, the whole "
         "validation text as one sequence, the state carried along, which a Transformer of finite memory cannot."
     )
     head = [
@@ -111,6 +113,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         "seconds",
         "loss at equal time",
         "steps",
+        "seconds they took",
     ]
     return f"{about}\n\n{table(head, rows)}"
 
