@@ -183,6 +183,8 @@ def rates(tuning: Sequence[Record]) -> str:
     for name, records in by_name(tuning).items():
         cells = {each["words"]: each["validation"]["mean"] for each in records}
         tried = [cells[column] for column in columns if column in cells]
+        if not tried:
+            continue
         shown = {column: f"{cells[column]:.3f}" for column in columns if column in cells}
         best = {column: f"**{word}**" for column, word in shown.items() if cells[column] == min(tried)}
         rows.append([NAMES[name], *({**shown, **best}.get(column, NONE) for column in columns)])

@@ -113,6 +113,7 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     for run, loss in zip(tuning_runs([OURS])[:2], (1.7, 1.65), strict=True):
         keep(tmp_path, run, record(OURS, 0, loss, steps=500))
     keep(tmp_path, Run("tuning", "six layers", find_config(OURS)), record(OURS, 0, 1.64, steps=500))
+    keep(tmp_path, Run("tuning", "wide", find_config(MODELS[1])), record(MODELS[1], 0, 1.7, steps=500))
     for number, run in enumerate(reversed(subword_runs(SUBWORDS, 1))):
         kept = record(run.config.name, 0, 5.0 + number, steps=200, seconds=1234.0, bits_per_byte=2.5)
         keep(tmp_path, run, kept)
@@ -131,6 +132,7 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     assert "| 1.910 | +0.410 | – | 50 | – | – | – |" in text  # less seed 0's 1.50, not the mean's 1.51
     assert "| 3 to 4 | 1.600 |" in text
     assert "| minmax | 1.700 | **1.650** | – |" in text
+    assert "| transformer | – |" not in text  # no rate of it was tried
     assert "| six layers | 800,000 | 1.640 | 100 |" in text
     assert "| minmax | 800,000 | 7.000 | 2.500 | 1,234 |\n| transformer | 800,000 | 6.000 |" in text
     assert page.with_suffix(".svg").read_text().startswith("<?xml")
