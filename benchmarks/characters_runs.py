@@ -36,6 +36,7 @@ MATRIX_RATE = 2.0  # Muon's matrices at twice the rate
 # better after 500 is often not after 2,000.
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
+    "the exact gradient": {"blur": 0.0},
     "four layers": {"n_layers": 4, "d_model": 124, "d_state": 250},
     "eight layers": {"n_layers": 8, "d_model": 88, "d_state": 180},
     "convolution of each channel by itself": {"conv_type": "gated", "d_model": 116, "d_state": 208},

@@ -47,6 +47,7 @@ Problem draw_sizes(Random& random) {
     p.batch = 1 + random.below(3);
     p.threads = 1 + random.below(3);
     p.chunk = random.pick({0, 1, 2, 5, 70, 1000});
+    p.blur = random.percent(70) ? 0 : random.pick({1, 5, 40}) / 1e1;
     int64_t numbers = random.percent(60) ? 1000 : 4000, longest = 12, shortest = 1;  // numbers in r; steps
     const int64_t lot = random.below(1000);
     if (lot < 3) {
@@ -107,11 +108,11 @@ struct Case {
 
     void describe(int64_t index, int64_t seed) const {
         std::snprintf(now, sizeof now,
-                      "%ld of seed %ld, %s: dtype %ld B %ld T %ld width %ld degree %ld chunk %ld threads %ld "
+                      "%ld of seed %ld, %s: dtype %ld B %ld T %ld width %ld degree %ld chunk %ld blur %g threads %ld "
                       "resets %ld%% data %ld nan %g shift %g strides r %ld,%ld s %ld,%ld x %ld,%ld state %ld x0 %ld",
                       long(index), long(seed), latchwork_isa(), long(p.dtype), long(p.batch), long(p.time),
-                      long(p.width), long(p.degree), long(p.chunk), long(p.threads), long(resets), long(data.kind),
-                      data.nan_rate, data.shift, long(r.batch_stride), long(r.time_stride), long(s.batch_stride),
+                      long(p.width), long(p.degree), long(p.chunk), p.blur, long(p.threads), long(resets),
+                      long(data.kind), data.nan_rate, data.shift, long(r.batch_stride), long(r.time_stride), long(s.batch_stride),
                       long(s.time_stride), long(x.batch_stride), long(x.time_stride), long(state.batch_stride),
                       long(x0.batch_stride));
     }
@@ -150,7 +151,7 @@ struct Case {
     }
     template <class C>
     void check_unit(Random& random, int64_t b, int64_t u) {
-        definition::Unit<C> unit{p.degree, n, p.time, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+        definition::Unit<C> unit{p.degree, n, p.time, p.blur, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
         for (int64_t t = 0; t < p.time; ++t) {
             r.append(b, t, u, n * n, unit.r), s.append(b, t, u, n, unit.s), grad.append(b, t, u, n, unit.grad);
             unit.reset.push_back(resets >= 0 && *reset.at(b, t, 0));

@@ -15,6 +15,7 @@ DEFAULTS = {
     "reset_form": "free",
     "groups": [],
     "levels": None,
+    "blur": 0.0,
     "norm": "layernorm",
     "postlayers_norm": "layernorm",
     "ffn_type": "gated",
@@ -287,3 +288,9 @@ def test_a_form_is_for_degrees_it_is_made_for():
     for changes in ({"degree": 8}, {"groups": [(1, 7)]}):
         with pytest.raises(ValueError, match=r"'permutation' is for a degree of at most 6; got [78]"):
             make(reset_form="permutation", **changes)
+
+
+@pytest.mark.parametrize("changes", [{"blur": -0.1}, {"blur": float("nan")}, {"blur": 0.5, "degree": 2}])
+def test_a_blur_is_of_scalars_and_not_negative(changes):
+    with pytest.raises(ValueError, match="blur must be at least 0, and 0 if degree is more than 1; got"):
+        make(**changes)

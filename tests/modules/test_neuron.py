@@ -145,6 +145,31 @@ def test_dropout_is_of_the_input_before_all_projections():
     assert torch.equal(neuron(u)[0], neuron(u)[0])
 
 
+@pytest.mark.parametrize("T", [1, 2, 9])
+def test_a_blur_changes_gradients_and_no_state(T):
+    found = []
+    for blur in (0.0, 0.5):
+        torch.manual_seed(0)
+        neuron = MinMaxNeuron(5, 6, blur=blur, s_r_init="spread", train_init=True)
+        u = torch.randn(2, T, 5)
+        y, state = neuron(u)
+        y.sum().backward()
+        found.append((y.detach(), state.detach(), neuron.projection.weight.grad))
+    (y, state, exact), (blurred_y, blurred_state, blurred) = found
+    assert torch.equal(y, blurred_y)
+    assert torch.equal(state, blurred_state)
+    assert not torch.equal(exact, blurred)
+
+
+def test_groups_beside_blurred_scalars_keep_their_own_gradient():
+    torch.manual_seed(0)
+    neuron = MinMaxNeuron(5, 6, blur=0.5, groups=((2, 3),))
+    assert [block.blur for block in neuron.blocks] == [0.5, 0.0]
+    y, _ = neuron(torch.randn(2, 4, 5))
+    y.sum().backward()
+    assert neuron.projection.weight.grad.isfinite().all()
+
+
 def test_the_defaults_of_a_neuron_are_those_of_the_paper():
     neuron = MinMaxNeuron(5, 6)
     assert (neuron.degree, neuron.levels, neuron.output_gate, neuron.dropout.p) == (1, None, True, 0.0)
@@ -158,6 +183,9 @@ def test_the_defaults_of_a_neuron_are_those_of_the_paper():
         ({"degree": 4}, "d_state must be a multiple of degree"),
         ({"degree": 0}, "degree"),
         ({"levels": 1}, "levels must be at least 2"),
+        ({"blur": -1.0}, "blur must be at least 0 and finite; got -1.0"),
+        ({"blur": torch.nan}, "blur must be at least 0 and finite; got nan"),
+        ({"blur": 0.5, "degree": 2}, "blur must be 0 for a degree of more than 1; got 0.5 and degree 2"),
     ],
 )
 def test_a_bad_option_names_itself(options, message):

@@ -20,7 +20,7 @@ def _one_thread(_settings):
     torch.set_num_threads(1)
 
 
-def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, draw=continuous):
+def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, draw=continuous, blur=0.0):
     """The arguments of `respond`, by name."""
     return {
         "u": torch.randn(B, T, d),
@@ -31,12 +31,13 @@ def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, 
         "weight": torch.randn(d, D) / D**0.5,
         "bias": torch.randn(d),
         "gated": gated,
+        "blur": blur,
     }
 
 
-def define(u, z, x0, state, reset, weight, bias, gated):
+def define(u, z, x0, state, reset, weight, bias, gated, blur):
     """y = u + what `MinMaxNeuron.recur` gives, and every state."""
-    neuron = MinMaxNeuron(u.shape[2], len(x0), output_gate=gated)
+    neuron = MinMaxNeuron(u.shape[2], len(x0), output_gate=gated, blur=blur)
     for part, name, value in [(neuron, "x0", x0), (neuron.output, "weight", weight), (neuron.output, "bias", bias)]:
         delattr(part, name)
         setattr(part, name, value)  # the leaf itself, so that its gradient can be asked for
@@ -90,6 +91,13 @@ def test_values_and_gradients_equal_the_definition(reset, carried, gated):
 
 
 @both_gates
+@pytest.mark.parametrize("T", [1, 2, 65])
+@pytest.mark.parametrize("reset", RESETS)
+def test_a_blurred_gradient_equals_the_definition(reset, T, gated):
+    assert_equals_definition(make_case(T=T, gated=gated, reset=reset, carried=True, blur=0.5))
+
+
+@both_gates
 @pytest.mark.parametrize("D", [1, 8, 40, 41])
 @pytest.mark.parametrize("d", [1, 7, 16, 90])
 def test_every_width_equals_the_definition(d, D, gated):
@@ -114,6 +122,7 @@ def cases(draw):
         reset=draw(st.sampled_from(RESETS)),
         carried=draw(st.booleans()),
         draw=draw(st.sampled_from([continuous, tied])),
+        blur=draw(st.sampled_from([0.0, 0.3, 2.0])),
     )
 
 

@@ -32,7 +32,7 @@ inline Plan make_plan(const Problem& p) {
     plan.strip_width = divide_up(divide_up(p.width, parts), 16) * 16;
     plan.strips_in_row = divide_up(p.width, plan.strip_width);
     plan.strips = p.batch * plan.strips_in_row;
-    int64_t length = p.chunk;
+    int64_t length = p.blur > 0 ? p.time : p.chunk;  // a blurred gradient comes through everywhere: no chunk is apart
     if (length == 0) {
         length = divide_up(p.time, divide_up(plan.threads, plan.strips));
         length = length > SHORTEST_CHUNK ? length : SHORTEST_CHUNK;

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // To be raised, here and in ops/cpu.py, with every change of a structure that crosses from Python to C++.
-constexpr int64_t INTERFACE = 3;
+constexpr int64_t INTERFACE = 4;
 
 // A tensor (batch, time, ...) whose inner dimensions are contiguous. Strides are in elements.
 struct Rows {
@@ -20,6 +20,7 @@ struct Problem {
     int64_t degree;  // 0: elementwise, r is (B, T, D). n >= 1: r is (B, T, U, n, n)
     int64_t threads;
     int64_t chunk;  // steps per chunk of T; 0: choose; >= time: one chunk
+    double blur;    // backward of degree one: within it numbers share the gradient; 0: only where equal
     Rows r, s, x;   // x: the states, written by forward and read by backward
     Rows state, x0;
     Rows reset;  // bool; data is null where nothing is reset, and then x0 is not read

@@ -132,6 +132,7 @@ def _layer(config: MinMaxRNCConfig, number: int) -> MinMaxLayer:
         reset_form=config.reset_form,
         groups=config.groups,
         levels=config.levels,
+        blur=config.blur,
         output_gate=config.output_gate,
         train_init=config.train_init,
         dropout=config.neuron_dropout,

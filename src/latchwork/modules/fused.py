@@ -67,7 +67,7 @@ def fused_respond(
         return None
     if drive.unfit(u, z, state, reset, neuron.x0, weight, bias):
         return None
-    y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate)
+    y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate, neuron.blur)
     return y, x[:, -1]
 
 

@@ -30,6 +30,7 @@ class MinMaxNeuron(nn.Module):
     "transformation", where every step moves whole levels (modules/units.py). groups: units that stand beside these, as
     (number, degree) each; the attribute d_state counts theirs too.
     levels: round r, s and x0 to that many levels in [-1, 1], so that the states live on a finite grid.
+    blur: of degree one, numbers within it of each other share the gradient (ops/blur.py); 0 for the exact gradient.
     output_gate: without it, y = W_o x. train_init: learn x0. dropout: of the input. s_r_init: "small_init", "kaiming",
     "asymmetric" or "spread", which is small_init with a level of its own for each scalar of degree one
     (modules/init.py). For degree > 1 it initialises s alone, one below what it is for degree one;
@@ -49,6 +50,7 @@ class MinMaxNeuron(nn.Module):
         reset_form: str = "free",
         groups: Sequence[tuple[int, int]] = (),
         levels: int | None = None,
+        blur: float = 0.0,
         output_gate: bool = True,
         train_init: bool = False,
         dropout: float = 0.0,
@@ -64,14 +66,18 @@ class MinMaxNeuron(nn.Module):
             )
         if levels is not None and levels < 2:
             raise ValueError(f"levels must be at least 2, or None; got {levels}")
+        if not 0 <= blur < float("inf"):
+            raise ValueError(f"blur must be at least 0 and finite; got {blur}")
+        if blur and degree > 1:
+            raise ValueError(f"blur must be 0 for a degree of more than 1; got {blur} and degree {degree}")
         if degree == 1 and reset_form != "free" and not groups:
             raise ValueError(f"reset_form must be 'free' where all degrees are 1; got {reset_form!r}")
         if any(number < 1 or of < 2 for number, of in groups):
             raise ValueError(f"groups must be (number, degree) each, at least (1, 2); got {groups!r}")
-        blocks = [Units(d_state, degree, "free" if degree == 1 else reset_form, levels)]
+        blocks = [Units(d_state, degree, "free" if degree == 1 else reset_form, levels, blur)]
         blocks += [Units(number * of, of, reset_form, levels) for number, of in groups]
         self.blocks = tuple(blocks)
-        self.d_model, self.degree, self.levels = d_model, degree, levels
+        self.d_model, self.degree, self.levels, self.blur = d_model, degree, levels, blur
         self.d_state = d_state = sum(block.size for block in blocks)
         self.output_gate = output_gate
         self.backend = "auto"  # of minmax_scan

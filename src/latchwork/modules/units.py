@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from latchwork.modules.choice import MOST, choose_permutation
-from latchwork.ops import minmax_scan, minmax_step
+from latchwork.ops import blurred_scan, minmax_scan, minmax_step
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.selection import as_minmax, selection_scan
 from latchwork.ops.transformation import as_minmax as moves_as_minmax
@@ -39,12 +39,14 @@ class Units:
     the permutation of the largest sum of n x n logits moves the levels. "transformation": of n logits for each level
     the largest says where it goes; where several meet the largest stays, where none comes there is 0. Its levels are
     from 0 to 1, and one unit can be any map of its n places into themselves: permutation, reset, and all between.
+    blur: of degree one, that of the gradient (ops/blur.py), or 0 for the exact one.
     """
 
     size: int
     degree: int = 1
     form: str = "free"
     levels: int | None = None
+    blur: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -119,6 +121,8 @@ class Units:
             s = x0 if self.form == "selection" else None
             return selection_scan(weights, choice, x0, s=s, state=state, reset=reset).flatten(2)
         r, s = self.signals(z, x0)
+        if self.blur and torch.is_grad_enabled():
+            return blurred_scan(r, s, x0, blur=self.blur, state=state, reset=reset, backend=backend)
         if z.shape[1] == 1:
             before = x0.expand(z.shape[0], *x0.shape) if state is None else state
             if reset is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latchwork.ops.parallel import Gradients
 
-INTERFACE = 3  # as in csrc/problem.h
+INTERFACE = 4  # as in csrc/problem.h
 NO_SUCH_DTYPE = 1  # what the kernel returns, as there
 LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -27,6 +27,7 @@ class Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("dtype", "batch", "time", "width", "degree", "threads", "chunk")),
+        ("blur", ctypes.c_double),
         *((name, Rows) for name in ("r", "s", "x", "state", "x0", "reset")),
         *((name, Rows) for name in ("grad", "grad_r", "grad_s", "grad_state", "grad_x0", "whole_r", "whole_s")),
     )
@@ -161,9 +162,13 @@ def backward(
     x0: Tensor | None,
     *,
     chunk: int = 0,
+    blur: float = 0.0,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Gradients:
-    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
+    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned.
+
+    blur: of degree one, if numbers within it are to share the gradient too: see ops/blur.py.
+    """
     grad_r, grad_s = (empty(r.shape, r), empty(s.shape, s)) if out is None else out
     grad_state = state.new_zeros(state.shape)
     grad_x0 = None if reset is None else state.new_zeros(state.shape)
@@ -173,6 +178,7 @@ def backward(
     grad, x = _prepare(grad, x)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
+    problem.blur = blur
     problem.x, problem.reset, problem.grad = rows(x), rows(reset), rows(grad)
     problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
     problem.grad_r, problem.grad_s = rows(grad_r), rows(grad_s)

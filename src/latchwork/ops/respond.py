@@ -49,6 +49,7 @@ class _Respond(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         gated: bool,
+        blur: float,
     ) -> tuple[Tensor, Tensor]:
         u, z, weight, bias = u.contiguous(), z.contiguous(), weight.contiguous(), bias.contiguous()
         D = weight.shape[1]
@@ -59,7 +60,7 @@ class _Respond(torch.autograd.Function):
         problem.y = y.data_ptr()
         cpu.library().latchwork_respond(ctypes.byref(problem))
         ctx.save_for_backward(z, state, x0, reset, weight, bias, x)
-        ctx.gated, ctx.shape = gated, u.shape
+        ctx.gated, ctx.blur, ctx.shape = gated, blur, u.shape
         ctx.set_materialize_grads(False)
         return y, x
 
@@ -79,8 +80,8 @@ class _Respond(torch.autograd.Function):
             grad_x += grad_states
         r, s = z[..., :D], z[..., D : 2 * D]
         out = grad_z[..., :D], grad_z[..., D : 2 * D]
-        _, _, grad_state, grad_x0 = cpu.backward(grad_x, r, s, x, state, reset, x0, out=out)
-        return grad_y, grad_z, grad_state, grad_x0, None, grad_weight, grad_bias, None
+        _, _, grad_state, grad_x0 = cpu.backward(grad_x, r, s, x, state, reset, x0, blur=ctx.blur, out=out)
+        return grad_y, grad_z, grad_state, grad_x0, None, grad_weight, grad_bias, None, None
 
 
 def respond(
@@ -92,14 +93,16 @@ def respond(
     weight: Tensor,
     bias: Tensor,
     gated: bool,
+    blur: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """y = u + W (x * sigmoid(gate)) + b and every state x, for z (B, T, 3 D) = [r, s, gate], or (B, T, 2 D) = [r, s].
 
-    u, y: (B, T, d). x0, state, reset: as in `minmax_scan`; x0 is (D,). weight: (d, D), bias: (d,).
+    u, y: (B, T, d). x0, state, reset: as in `minmax_scan`; x0 is (D,). weight: (d, D), bias: (d,). blur: of the
+    recurrence's gradient, as in `blurred_scan`, or 0.
     """
     whole = x0.expand(z.shape[0], -1)
     start = whole if state is None else state
     result: tuple[Tensor, Tensor] = _Respond.apply(  # type: ignore[no-untyped-call]
-        u, z, start, None if reset is None else whole, reset, weight, bias, gated
+        u, z, start, None if reset is None else whole, reset, weight, bias, gated, blur
     )
     return result

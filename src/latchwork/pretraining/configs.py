@@ -67,6 +67,7 @@ CHARACTERS = PretrainingConfig(
             "ffn_dropout": 0.0,
             "use_postlayers_ffn": True,
             "s_r_init": "spread",
+            "blur": 0.6,
         }
     ),
     optimizer=OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99)),
