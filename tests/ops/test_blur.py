@@ -165,6 +165,24 @@ def test_the_ops_pass_the_checks_of_torch(reset, backend):
     torch.library.opcheck(torch.ops.latchwork.blurred_scan_backward.default, arguments)
 
 
+def test_under_autocast_r_and_s_take_the_wider_of_their_types_and_x0_follows():
+    case = make_case((2, 6, 5), state=True)
+    with torch.autocast("cpu"):
+        x = blurred_scan(case["r"].bfloat16(), case["s"], case["x0"].double(), state=case["state"], blur=0.5)
+    assert x.dtype == torch.float32
+
+
+def test_it_compiles_into_one_graph():
+    case = make_case((2, 6, 5), reset="random")
+    compiled = torch.compile(blurred_scan, fullgraph=True, backend="aot_eager")
+    leaf = case["r"].clone().requires_grad_()
+    x = compiled(**{**case, "r": leaf}, blur=0.5)
+    x.sum().backward()
+    states, gradients = run(case, "cpu", torch.ones_like(case["s"]), 0.5)
+    assert_same_states(x.detach(), states)
+    assert_same_gradients({"r": leaf.grad}, {"r": gradients["r"]})
+
+
 def test_a_second_derivative_is_a_clear_error():
     case = make_case((2, 6, 5))
     leaf = case["r"].requires_grad_()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from latchwork.ops import cpu
 from latchwork.ops.parallel import Gradients, broadcast_reset
-from latchwork.ops.scan import BACKENDS, check_arguments, choose
+from latchwork.ops.scan import BACKENDS, autocasts, check_arguments, choose, promote
 
 
 def blurred_scan(
@@ -41,6 +41,8 @@ def blurred_scan(
     """
     if not 0 < blur < inf:
         raise ValueError(f"blur must be positive and finite; got {blur}")
+    if autocasts(r):
+        r, s, x0, state = promote(r, s, x0, state)
     check_arguments(r, s, x0, reset, state)
     if r.dim() != 3:
         raise ValueError(f"r must be (B, T, D): a blurred gradient is of degree one; got {tuple(r.shape)}")

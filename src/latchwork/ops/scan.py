@@ -63,8 +63,8 @@ def minmax_scan(
     >>> minmax_scan(r, s, torch.zeros(1)).flatten()
     tensor([5., 5., 1.])
     """
-    if _autocast(r):
-        r, s, x0, state = _promote(r, s, x0, state)
+    if autocasts(r):
+        r, s, x0, state = promote(r, s, x0, state)
     check_arguments(r, s, x0, reset, state)
     x0 = x0.expand(s.shape[:1] + s.shape[2:])
     state = x0 if state is None else state.expand_as(x0)
@@ -86,8 +86,8 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     """
     if r.shape == s.shape == x.shape and r.dim() == 2 and r.dtype is s.dtype is x.dtype and r.is_floating_point():
         return torch.maximum(torch.minimum(r, x), s).add_(_ZERO)  # the usual case, at the least cost
-    if _autocast(r):
-        r, s, x, _ = _promote(r, s, x, None)
+    if autocasts(r):
+        r, s, x, _ = promote(r, s, x, None)
     expected = s.shape if r.dim() == s.dim() else s.shape + s.shape[-1:]
     if r.shape != expected or (r.dim(), s.dim()) not in ((2, 2), (4, 3)):
         raise ValueError(
@@ -111,12 +111,14 @@ def choose(name: str, r: Tensor) -> str:
     return name
 
 
-def _autocast(r: Tensor) -> bool:
+def autocasts(r: Tensor) -> bool:
+    """Whether torch casts by itself on the device of r."""
     device = r.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def _promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """All in the wider of the types of r and s."""
     wider = torch.promote_types(r.dtype, s.dtype)
     return r.to(wider), s.to(wider), x0.to(wider), None if state is None else state.to(wider)
 
