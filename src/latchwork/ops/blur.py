@@ -34,8 +34,8 @@ def blurred_scan(
     blur: positive and finite. All else as in `minmax_scan`; with backend "triton" the states come from its kernel, and
     the gradient from a loop in torch.
 
-    >>> r, s, x0 = (torch.tensor([[[each]]], requires_grad=True) for each in (1.0, 0.0, 1.1))
-    >>> blurred_scan(r, s, x0[0, 0], blur=0.2).backward()  # x0 misses r by half of the blur
+    >>> r, s, x0 = (torch.tensor([[[each]]], requires_grad=True) for each in (1.0, 0.0, 1.25))
+    >>> blurred_scan(r, s, x0[0, 0], blur=0.5).backward()  # x0 misses r by half of the blur
     >>> r.grad.item(), s.grad.item(), x0.grad.item()
     (0.75, 0.0, 0.25)
     """
