@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from latchwork.ops import cpu
-from latchwork.ops.parallel import Gradients, broadcast_reset
+from latchwork.ops.parallel import Gradients, broadcast_reset, states_before
 from latchwork.ops.scan import BACKENDS, autocasts, check_arguments, choose, promote
 
 
@@ -103,9 +103,7 @@ def backward(
     """The surrogate gradient from the states x, by torch: every share at once, then a loop for the sums alone."""
     dtype, wide = s.dtype, torch.promote_types(s.dtype, torch.float32)
     grad, r, s, x = grad.to(wide), r.to(wide), s.to(wide), x.to(wide)
-    before = torch.cat([state.to(wide).unsqueeze(1), x], 1)[:, :-1]  # the state that each step started from
-    if reset is not None and x0 is not None:
-        before = torch.where(broadcast_reset(reset, before), x0.to(wide).unsqueeze(1), before)
+    before = states_before(x, state, reset, x0)
     of_r, of_s = share(before, r, blur), share(s, torch.minimum(r, before), blur)
     not_s, not_r = 1 - of_s, 1 - of_r
     total = torch.empty_like(grad)

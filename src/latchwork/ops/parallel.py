@@ -101,6 +101,14 @@ def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> St
     return algebra.collapse(r, s)
 
 
+def states_before(x: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None) -> Tensor:
+    """The state that each step started from, like x."""
+    before = torch.cat([state.to(x.dtype).unsqueeze(1), x], 1)[:, :-1]
+    if reset is not None and x0 is not None:
+        before = torch.where(broadcast_reset(reset, before), x0.to(x.dtype).unsqueeze(1), before)
+    return before
+
+
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]  # of r, s, state and x0; x0 has none without reset
 
 
@@ -110,9 +118,7 @@ def backward(
     """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
     dtype, wide = s.dtype, torch.promote_types(s.dtype, torch.float32)
     grad, r, s, x = grad.to(wide), r.to(wide), s.to(wide), x.to(wide)
-    before = torch.cat([state.to(wide).unsqueeze(1), x], 1)[:, :-1]  # the state that each step started from
-    if reset is not None and x0 is not None:
-        before = torch.where(broadcast_reset(reset, before), x0.to(wide).unsqueeze(1), before)
+    before = states_before(x, state, reset, x0)
     gradients = _backward_one if r.dim() == s.dim() else _backward_n
     grad_r, grad_s, grad_state, grad_x0 = gradients(grad, r, s, x, before, reset)
     return grad_r.to(dtype), grad_s.to(dtype), grad_state.to(dtype), None if reset is None else grad_x0.to(dtype)
