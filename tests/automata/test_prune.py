@@ -65,6 +65,11 @@ def test_bad_input_names_its_argument():
     model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, groups=((1, 2),)))
     with pytest.raises(ValueError, match="model must have units of one degree, and no groups"):
         prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
+    model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, bank=2))
+    with pytest.raises(ValueError, match=r"model must have no bank: call latchwork.*expand_bank first; got bank 2"):
+        prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match="model must have no bank"):
+        graft(model, model, torch.zeros(1, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="tokens and targets must share one shape"):
         prune_states(zoo.load("fflm"), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long))
 

@@ -28,6 +28,8 @@ VARIANTS = {
     "transformation": {"degree": 3, "reset_form": "transformation", "train_init": True},
     "groups": {"groups": ((2, 3), (1, 2)), "reset_form": "selection"},
     "free groups": {"groups": ((1, 3),), "degree": 2, "conv_type": "gated"},
+    "bank": {"bank": 3, "train_init": True, "s_r_init": "spread"},
+    "bank, groups, no gate": {"bank": 2, "groups": ((1, 3),), "output_gate": False},
 }
 
 
@@ -55,8 +57,8 @@ def make_exact_model(vocab_size=7, *, dtype=torch.float32, **changes):
         for layer in model.backbone.layers:
             layer.neuron.x0.copy_(torch.randint(-4, 5, layer.neuron.x0.shape) / 4)
             if layer.neuron.output_gate:
-                layer.neuron.projection.weight[-layer.neuron.d_state :] = 0
-                layer.neuron.projection.bias[-layer.neuron.d_state :] = 0
+                layer.neuron.projection.weight[-layer.neuron.d_read :] = 0
+                layer.neuron.projection.bias[-layer.neuron.d_read :] = 0
             if hasattr(layer.conv, "g"):
                 layer.conv.g.zero_()
     return model.to(dtype).eval()
@@ -72,6 +74,7 @@ EXACT_VARIANTS = {
     "degree 3, gated conv": {"degree": 3, "conv_type": "gated"},
     "levels": {"levels": 5},
     "degree 2, levels": {"degree": 2, "levels": 9},
+    "bank": {"bank": 2},
 }
 
 

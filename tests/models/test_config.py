@@ -16,6 +16,7 @@ DEFAULTS = {
     "groups": [],
     "levels": None,
     "blur": 0.0,
+    "bank": 1,
     "norm": "layernorm",
     "postlayers_norm": "layernorm",
     "ffn_type": "gated",
@@ -81,7 +82,7 @@ def test_a_bad_choice_lists_the_choices(name, value):
     assert str(caught.value).endswith(f"got {value!r}")
 
 
-@pytest.mark.parametrize("name", [*SIZES, "degree"])
+@pytest.mark.parametrize("name", [*SIZES, "degree", "bank"])
 @pytest.mark.parametrize("value", [0, -1, 2.0, "2", True, None])
 def test_a_size_must_be_a_positive_integer(name, value):
     with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1; got {value!r}"):
@@ -130,6 +131,15 @@ def test_whole_units_are_needed():
     assert make(d_state=42, degree=3).degree == 3
     with pytest.raises(ValueError, match="d_state must be a multiple of degree = 3; got 40"):
         make(degree=3)
+
+
+def test_whole_banks_are_needed_and_of_plain_scalars_alone():
+    assert make(d_state=42, bank=3).state_width == 42
+    with pytest.raises(ValueError, match="d_state must be a multiple of bank = 3; got 40"):
+        make(bank=3)
+    for changes in ({"degree": 2}, {"levels": 3}):
+        with pytest.raises(ValueError, match="bank must be 1 for a degree of more than 1, and with levels; got 2"):
+            make(bank=2, **changes)
 
 
 def test_a_configuration_is_frozen_and_takes_only_keywords():

@@ -123,6 +123,7 @@ def test_their_weights_are_copied():
         ({"norm": "rmsnorm"}, r"it has layers.0.norm_conv.bias"),
         ({"postlayers_norm": "none"}, r"it has postlayers_norm.bias"),
         ({"use_postlayers_ffn": True}, r"it lacks postlayers_ffn"),
+        ({"bank": 2}, r"config.backbone.bank must be 1, as minmaxrnc has none; got 2"),
         ({"degree": 7}, r"config.backbone.degree must be 1, as all of minmaxrnc is; got 7"),
     ],
     ids=str,

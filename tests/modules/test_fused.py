@@ -111,7 +111,9 @@ def test_a_layer_equals_its_plain_self(norm, conv, ffn, act_fn, calls, monkeypat
 
 
 @pytest.mark.parametrize(
-    "changes", [{"output_gate": False}, {"degree": 2}, {"levels": 5}, {"train_init": True}, {"blur": 0.5}], ids=str
+    "changes",
+    [{"output_gate": False}, {"degree": 2}, {"levels": 5}, {"train_init": True}, {"blur": 0.5}, {"bank": 3}],
+    ids=str,
 )
 def test_a_layer_with_other_options_equals_its_plain_self(changes, calls, monkeypatch):
     layer = make_layer(**changes)

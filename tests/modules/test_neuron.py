@@ -33,6 +33,24 @@ def test_a_neuron_equals_its_formula_at_every_length_start_and_reset(train_init,
         assert_close(last, expected_last)
 
 
+def assert_equals_formula(neuron, B, T, carried, reset):
+    """Values and gradients."""
+    u = torch.randn(B, T, neuron.d_model, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(B, neuron.d_state, dtype=torch.float64, requires_grad=True) if carried else None
+    when = make_reset(reset, B, T)
+    results = [neuron(u, state, reset=when), definition.neuron(neuron, u, state, when)]
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected)
+    if neuron.levels is not None:  # the formula of rounding has no gradient
+        return
+    leaves = [u, *neuron.parameters()] + ([state] if carried else [])
+    grads = [torch.randn_like(each) for each in results[0]]
+    options = {"allow_unused": True, "materialize_grads": True}
+    found, expected = (torch.autograd.grad(result, leaves, grads, **options) for result in results)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other, 1e-10)
+
+
 @given(
     sizes=st.tuples(*[st.integers(1, 4)] * 3),
     degree=st.integers(1, 4),
@@ -50,20 +68,33 @@ def test_any_neuron_and_its_gradients_equal_the_formula(
     (B, T, d), D = sizes, units * degree
     options = {"degree": degree, "output_gate": output_gate, "train_init": True}
     neuron = randomise_(MinMaxNeuron(d, D, levels=levels, **options)).double()
-    u = torch.randn(B, T, d, dtype=torch.float64, requires_grad=True)
-    state = torch.randn(B, D, dtype=torch.float64, requires_grad=True) if carried else None
-    when = make_reset(reset, B, T)
-    results = [neuron(u, state, reset=when), definition.neuron(neuron, u, state, when)]
-    for actual, expected in zip(*results, strict=True):
-        assert_close(actual, expected)
-    if levels is not None:  # the formula of rounding has no gradient
-        return
-    leaves = [u, *neuron.parameters()] + ([state] if carried else [])
-    grads = [torch.randn_like(each) for each in results[0]]
-    options = {"allow_unused": True, "materialize_grads": True}
-    found, expected = (torch.autograd.grad(result, leaves, grads, **options) for result in results)
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other, 1e-10)
+    assert_equals_formula(neuron, B, T, carried, reset)
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 4)] * 3),
+    bank=st.integers(1, 4),
+    pairs=st.integers(1, 4),
+    output_gate=st.booleans(),
+    carried=st.booleans(),
+    reset=st.sampled_from(RESETS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_bank_and_its_gradients_equal_the_formula(sizes, bank, pairs, output_gate, carried, reset, seed):
+    torch.manual_seed(seed)
+    (B, T, d), D = sizes, bank * pairs
+    neuron = randomise_(MinMaxNeuron(d, D, bank=bank, output_gate=output_gate, train_init=True)).double()
+    assert_equals_formula(neuron, B, T, carried, reset)
+
+
+def test_a_bank_shares_what_drives_and_reads_its_latches():
+    neuron = MinMaxNeuron(5, 24, bank=4)
+    assert (neuron.d_state, neuron.d_read, neuron.widths) == (24, 6, [6, 6, 6])
+    assert sum(each.numel() for each in neuron.parameters()) == 18 * 6 + 5 * 7 + 3 * 24
+    x = torch.arange(24.0)
+    assert torch.equal(neuron.read(x), x.view(4, 6).mean(0))  # as it starts
+    torch.testing.assert_close(neuron.shift_r, torch.linspace(-0.5, 1.5, 4).repeat_interleave(6))
+    assert torch.equal(neuron.shift_s, -neuron.shift_r)
 
 
 @each_degree
@@ -185,6 +216,10 @@ def test_the_defaults_of_a_neuron_are_those_of_the_paper():
         ({"levels": 1}, "levels must be at least 2"),
         ({"blur": -1.0}, "blur must be at least 0 and finite; got -1.0"),
         ({"blur": torch.nan}, "blur must be at least 0 and finite; got nan"),
+        ({"bank": 0}, "d_state must be a multiple of bank, at least 1; got d_state 6, bank 0"),
+        ({"bank": 4}, "d_state must be a multiple of bank, at least 1; got d_state 6, bank 4"),
+        ({"bank": 2, "degree": 2}, "bank must be 1 for a degree of more than 1, and where there are levels; got 2"),
+        ({"bank": 2, "levels": 3}, "bank must be 1 for"),
         ({"blur": 0.5, "degree": 2}, "blur must be 0 for a degree of more than 1; got 0.5 and degree 2"),
     ],
 )

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
-from scan_cases import DRAWS, RESETS, assert_same_states, continuous, make_reset, tied
+from respond_cases import make_grads, random_cases, values_and_gradients
+from scan_cases import DRAWS, RESETS, assert_same_states, continuous, make_reset
 
 from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.ops.respond import respond
@@ -44,29 +44,15 @@ def define(u, z, x0, state, reset, weight, bias, gated, blur):
     return u + neuron.recur(z, state, reset=reset)[0], neuron.states(z, state, reset=reset)
 
 
-def values_and_gradients(function, case, grads):
-    """Results, and the gradients of all that may have one, by name; grads: of y and of the states, or None."""
-    leaves = {name: case[name].detach().requires_grad_() for name in LEAVES if case[name] is not None}
-    y, x = function(**{**case, **leaves})
-    loss = sum((one * grad).sum() for one, grad in zip((y, x), grads, strict=True) if grad is not None)
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return {"y": y.detach(), "states": x.detach(), **dict(zip(leaves, found, strict=True))}
-
-
 def widen(case):
     return {name: each.double() if name in LEAVES and each is not None else each for name, each in case.items()}
 
 
-def make_grads(case, of_y=True, of_states=True):
-    (B, T, d), D = case["u"].shape, len(case["x0"])
-    return torch.randn(B, T, d) if of_y else None, torch.randn(B, T, D) if of_states else None
-
-
 def assert_equals_definition(case, *, of_y=True, of_states=True, tolerance=1e-6):
     grads = make_grads(case, of_y, of_states)
-    actual = values_and_gradients(respond, case, grads)
+    actual = values_and_gradients(respond, case, grads, LEAVES)
     wide = [None if each is None else each.double() for each in grads]
-    expected = values_and_gradients(define, widen(case), wide)
+    expected = values_and_gradients(define, widen(case), wide, LEAVES)
     D = len(case["x0"])
     r, s = case["z"][..., :D], case["z"][..., D : 2 * D]
     scanned = minmax_scan(r, s, case["x0"], state=case["state"], reset=case["reset"], backend="reference")
@@ -113,20 +99,7 @@ def test_every_number_of_rows_equals_the_definition(B, T, gated):
     assert_equals_definition(make_case(B, T, 5, 3, gated=gated, reset="random"))
 
 
-@st.composite
-def cases(draw):
-    torch.manual_seed(draw(st.integers(0, 2**32 - 1)))
-    return make_case(
-        *(draw(st.integers(1, 4)), draw(st.integers(1, 60)), draw(st.integers(1, 40)), draw(st.integers(1, 40))),
-        gated=draw(st.booleans()),
-        reset=draw(st.sampled_from(RESETS)),
-        carried=draw(st.booleans()),
-        draw=draw(st.sampled_from([continuous, tied])),
-        blur=draw(st.sampled_from([0.0, 0.3, 2.0])),
-    )
-
-
-@given(case=cases())
+@given(case=random_cases(make_case, (4, 60, 40, 40)))
 def test_any_case_equals_the_definition(case):
     assert_equals_definition(case, tolerance=3e-6)
 
@@ -146,7 +119,7 @@ def test_states_are_those_of_the_scan_bit_for_bit_whatever_the_data(carried, dra
 @pytest.mark.parametrize("carried", [False, True])
 def test_of_no_rows_the_result_is_empty_and_every_gradient_zero(carried, B, T, gated):
     case = make_case(B, T, gated=gated, reset="random", carried=carried)
-    found = values_and_gradients(respond, case, make_grads(case))
+    found = values_and_gradients(respond, case, make_grads(case), LEAVES)
     assert (found["y"].shape, found["states"].shape) == ((B, T, 7), (B, T, 8))
     assert found["z"].shape == case["z"].shape
     assert not any(found[name].any() for name in ("x0", "weight", "bias", *(["state"] if carried else [])))
@@ -169,8 +142,8 @@ def test_strides_do_not_matter(name, layout):
     else:
         case[name] = LAYOUTS[layout](case[name])
     plain = {key: each.contiguous() if isinstance(each, torch.Tensor) else each for key, each in case.items()}
-    actual = values_and_gradients(respond, case, grads)
-    expected = values_and_gradients(respond, plain, tuple(each.contiguous() for each in grads))
+    actual = values_and_gradients(respond, case, grads, LEAVES)
+    expected = values_and_gradients(respond, plain, tuple(each.contiguous() for each in grads), LEAVES)
     for key in actual:
         assert torch.equal(actual[key], expected[key]), key
 
@@ -202,7 +175,7 @@ def test_the_gradient_of_a_gate_at_the_ends_is_zero():
     case = make_case(1, 4, 5, 6)
     with torch.no_grad():
         case["z"][..., 12:] = torch.tensor([100.0, -100.0, torch.inf, -torch.inf, 3e38, -3e38])
-    found = values_and_gradients(respond, case, make_grads(case, of_states=False))
+    found = values_and_gradients(respond, case, make_grads(case, of_states=False), LEAVES)
     assert found["z"][..., 12:].abs().max() < 1e-30
 
 
@@ -233,7 +206,7 @@ def test_the_number_of_threads_changes_no_value(gated):
 def test_a_gradient_is_the_same_when_no_other_is_wanted(wanted):
     case = make_case(reset="random", carried=True)
     grads = make_grads(case)
-    expected = values_and_gradients(respond, case, grads)[wanted]
+    expected = values_and_gradients(respond, case, grads, LEAVES)[wanted]
     leaf = case[wanted].detach().requires_grad_()
     y, x = respond(**{**case, wanted: leaf})
     outputs = [(y, grads[0]), (x, grads[1])] if x.requires_grad else [(y, grads[0])]

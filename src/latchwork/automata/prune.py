@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from latchwork.models import MinMaxRNC_LM
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCConfig
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.tasks.task import IGNORE
@@ -108,6 +108,7 @@ def graft(model: MinMaxRNC_LM, donor: MinMaxRNC_LM, tokens: Tensor) -> MinMaxRNC
         raise ValueError(
             f"model and donor must have one layer and no groups, and differ in d_state alone; got {own}, {theirs}"
         )
+    _refuse_bank(own)
     result = _copy(model, own.d_state + theirs.d_state)
     new, old, other = (_layers(each)[0].neuron for each in (result, model, donor))
     first, second = torch.arange(own.d_state), torch.arange(theirs.d_state)
@@ -156,10 +157,16 @@ def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
     config = model.config.resolved_backbone
     if config.groups:
         raise ValueError(f"model must have units of one degree, and no groups; got groups {config.groups}")
+    _refuse_bank(config)
     if tokens.shape != targets.shape or tokens.dim() != 2:
         raise ValueError(
             f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"
         )
+
+
+def _refuse_bank(config: MinMaxRNCConfig) -> None:
+    if config.bank > 1:
+        raise ValueError(f"model must have no bank: call latchwork.models.expand_bank first; got bank {config.bank}")
 
 
 def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:

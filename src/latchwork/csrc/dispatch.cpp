@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bank.h"
 #include "head.h"
 #include "layer.h"
 #include "matvec.h"
@@ -17,6 +18,8 @@
     extern "C" int latchwork_forward_##isa(const Problem*);             \
     extern "C" int latchwork_backward_##isa(const Problem*);            \
     extern "C" int latchwork_compose_##isa(const Problem*);             \
+    extern "C" int latchwork_bank_##isa(const Bank*);                   \
+    extern "C" int latchwork_bank_back_##isa(const Bank*);              \
     extern "C" int latchwork_move_##isa(const Moves*);                  \
     extern "C" int latchwork_move_back_##isa(const Moves*);             \
     extern "C" int latchwork_choose_##isa(const Choice*);               \
@@ -35,6 +38,7 @@ namespace {
 struct Isa {
     const char* name;
     Kernel forward, backward, compose;
+    BankKernel bank, bank_back;
     MovesKernel move, move_back;
     ChoiceKernel choose, choose_back;
     LayerKernel layer_forward, layer_backward;
@@ -45,6 +49,7 @@ struct Isa {
 };
 #define ROW(isa)                                                                                               \
     {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
+     latchwork_bank_##isa, latchwork_bank_back_##isa,                                                          \
      latchwork_move_##isa, latchwork_move_back_##isa, latchwork_choose_##isa, latchwork_choose_back_##isa,     \
      latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
      latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa,                     \
@@ -89,6 +94,8 @@ const Isa& chosen_for(int64_t degree) {
 EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p->degree).forward(p); }
 EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p->degree).backward(p); }
 EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p->degree).compose(p); }
+EXPORT int latchwork_bank(const Bank* p) { return chosen().bank(p); }
+EXPORT int latchwork_bank_back(const Bank* p) { return chosen().bank_back(p); }
 EXPORT int latchwork_move(const Moves* p) { return chosen_for(p->degree).move(p); }
 EXPORT int latchwork_move_back(const Moves* p) { return chosen_for(p->degree).move_back(p); }
 EXPORT int latchwork_choose(const Choice* p) { return chosen_for(p->options).choose(p); }

@@ -133,6 +133,7 @@ def _layer(config: MinMaxRNCConfig, number: int) -> MinMaxLayer:
         groups=config.groups,
         levels=config.levels,
         blur=config.blur,
+        bank=config.bank,
         output_gate=config.output_gate,
         train_init=config.train_init,
         dropout=config.neuron_dropout,

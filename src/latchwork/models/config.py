@@ -72,14 +72,15 @@ def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True, kw_only=True)
 class MinMaxRNCConfig:
-    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups`, `levels`, `blur`
-    and s_r_init "spread" go beyond it.
+    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups`, `levels`,
+    `blur`, `bank` and s_r_init "spread" go beyond it.
 
     d_model: width of the residual stream. d_state: state scalars of each layer. degree n: they form d_state / n units
     of n, each reset by an n x n matrix. reset_form: how the input gives that matrix, see MinMaxNeuron. groups: more
     units beside these, (number, degree) each, as in d_state=40, groups=((16, 5),). levels: round r, s and x0 to that
     many levels, so that states live on a finite grid. blur: of scalars, how near two numbers must be to share the
-    gradient (ops/blur.py); at 0 it is exact.
+    gradient (ops/blur.py); at 0 it is exact. bank K: K scalars share what drives and reads them, but for learnt shifts
+    and weights (ops/bank.py): more memory for few parameters.
     prelayers_dropout: the feed-forward dropout of the first layer, ffn_dropout being that of all others.
 
     >>> MinMaxRNCConfig(d_model=90, n_layers=2, d_state=40, conv_type="bsaic")
@@ -96,6 +97,7 @@ class MinMaxRNCConfig:
     groups: tuple[tuple[int, int], ...] = ()
     levels: int | None = None
     blur: float = 0.0
+    bank: int = 1
     norm: Norm = "layernorm"
     postlayers_norm: Norm = "layernorm"
     ffn_type: Literal["gated", "basic"] = "gated"
@@ -127,6 +129,10 @@ class MinMaxRNCConfig:
             raise ValueError(f"levels must be at least 2, or None; got {self.levels}")
         if not self.blur >= 0 or (self.blur and self.degree > 1):
             raise ValueError(f"blur must be at least 0, and 0 if degree is more than 1; got {self.blur}")
+        if self.d_state % self.bank:
+            raise ValueError(f"d_state must be a multiple of bank = {self.bank}; got {self.d_state}")
+        if self.bank > 1 and (self.degree > 1 or self.levels is not None):
+            raise ValueError(f"bank must be 1 for a degree of more than 1, and with levels; got {self.bank}")
         if not self.ffn_proj_factor > 0:
             raise ValueError(f"ffn_proj_factor must be positive; got {self.ffn_proj_factor}")
 

@@ -63,11 +63,12 @@ def fused_respond(
     ):
         return None
     weight, bias = neuron.output.weight, neuron.output.bias
-    if weight.shape != (neuron.d_model, neuron.d_state):
+    if weight.shape != (neuron.d_model, neuron.d_read):
         return None
-    if drive.unfit(u, z, state, reset, neuron.x0, weight, bias):
+    bank = neuron.latches() if neuron.bank > 1 else None
+    if drive.unfit(u, z, state, reset, neuron.x0, weight, bias, *(bank or ())):
         return None
-    y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate, neuron.blur)
+    y, x = respond(u, z, neuron.x0, state, reset, weight, bias, neuron.output_gate, neuron.blur, bank)
     return y, x[:, -1]
 
 
@@ -121,7 +122,7 @@ def _fit_each_other(layer: MinMaxLayer, weights: drive.Weights) -> bool:
         and weights.up.shape[1] == d
         and weights.down.shape == (d, hidden)
         and weights.projection.shape == (outputs, d)
-        and layer.neuron.output.weight.shape == (d, layer.neuron.d_state)
+        and layer.neuron.output.weight.shape == (d, layer.neuron.d_read)
         and all(norm is None or norm.shape == (d,) for norm in weights[:6])
     )
 

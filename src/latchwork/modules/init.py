@@ -35,6 +35,18 @@ def spread_init_(bias_r: Tensor, bias_s: Tensor, reach: float = 1.0, slack: floa
 
 
 @torch.no_grad()
+def bank_init_(shift_r: Tensor, shift_s: Tensor, weight: Tensor, least: float = -0.5, most: float = 1.5) -> None:
+    """Banks, (K, P) each: the slack grows evenly from the first latch to the last, and what is read is their mean.
+
+    With a slack below 0 a latch is s itself: it remembers nothing, and passes the input on.
+    """
+    slack = torch.linspace(least, most, len(shift_r)).unsqueeze(1)
+    shift_r.copy_(slack.expand_as(shift_r))
+    shift_s.copy_(-slack.expand_as(shift_s))
+    weight.fill_(1 / len(weight))
+
+
+@torch.no_grad()
 def levels_init_(x0: Tensor, lowest: float = -1.0) -> None:
     """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, in an order of its own."""
     units, degree = x0.shape

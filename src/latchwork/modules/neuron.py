@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.modules.init import (
+    bank_init_,
     choice_init_,
     kaiming_init_,
     levels_init_,
@@ -18,6 +19,7 @@ from latchwork.modules.init import (
 )
 from latchwork.modules.linear import Linear
 from latchwork.modules.units import Units
+from latchwork.ops.bank import Bank, drive_bank, read_bank
 
 S_R_INITS = ("small_init", "kaiming", "asymmetric", "spread")
 
@@ -31,6 +33,8 @@ class MinMaxNeuron(nn.Module):
     (number, degree) each; the attribute d_state counts theirs too.
     levels: round r, s and x0 to that many levels in [-1, 1], so that the states live on a finite grid.
     blur: of degree one, numbers within it of each other share the gradient (ops/blur.py); 0 for the exact gradient.
+    bank K: of degree one, K state scalars have one pair r, s, shifted for each by learnt numbers, and one sum of them,
+    with learnt weights, goes through the gate (ops/bank.py). Pairs, gates and columns of W_o are then d_state / K.
     output_gate: without it, y = W_o x. train_init: learn x0. dropout: of the input. s_r_init: "small_init", "kaiming",
     "asymmetric" or "spread", which is small_init with a level of its own for each scalar of degree one
     (modules/init.py). For degree > 1 it initialises s alone, one below what it is for degree one;
@@ -51,6 +55,7 @@ class MinMaxNeuron(nn.Module):
         groups: Sequence[tuple[int, int]] = (),
         levels: int | None = None,
         blur: float = 0.0,
+        bank: int = 1,
         output_gate: bool = True,
         train_init: bool = False,
         dropout: float = 0.0,
@@ -70,6 +75,10 @@ class MinMaxNeuron(nn.Module):
             raise ValueError(f"blur must be at least 0 and finite; got {blur}")
         if blur and degree > 1:
             raise ValueError(f"blur must be 0 for a degree of more than 1; got {blur} and degree {degree}")
+        if bank < 1 or d_state % bank:
+            raise ValueError(f"d_state must be a multiple of bank, at least 1; got d_state {d_state}, bank {bank}")
+        if bank > 1 and (degree > 1 or levels is not None):
+            raise ValueError(f"bank must be 1 for a degree of more than 1, and where there are levels; got {bank}")
         if degree == 1 and reset_form != "free" and not groups:
             raise ValueError(f"reset_form must be 'free' where all degrees are 1; got {reset_form!r}")
         if any(number < 1 or of < 2 for number, of in groups):
@@ -77,16 +86,21 @@ class MinMaxNeuron(nn.Module):
         blocks = [Units(d_state, degree, "free" if degree == 1 else reset_form, levels, blur)]
         blocks += [Units(number * of, of, reset_form, levels) for number, of in groups]
         self.blocks = tuple(blocks)
-        self.d_model, self.degree, self.levels, self.blur = d_model, degree, levels, blur
-        self.d_state = d_state = sum(block.size for block in blocks)
+        self.d_model, self.degree, self.levels, self.blur, self.bank = d_model, degree, levels, blur, bank
+        self.d_state = sum(block.size for block in blocks)
+        self.d_read = self.d_state - d_state + d_state // bank  # what is read of the states: all, or sums of some
         self.output_gate = output_gate
         self.backend = "auto"  # of minmax_scan
         self.temperature = 1.0  # of the surrogate gradient, where steps move whole levels; see `set_temperature`
-        self.widths = [width for block in blocks for width in block.widths] + [d_state] * output_gate
+        widths = [width for block in blocks for width in block.widths]
+        if bank > 1:
+            widths[:2] = [d_state // bank] * 2
+            self.shift_r, self.shift_s, self.read_weight = (nn.Parameter(torch.empty(d_state)) for _ in range(3))
+        self.widths = widths + [self.d_read] * output_gate
         self.dropout = nn.Dropout(dropout)
         self.projection = Linear(d_model, sum(self.widths))
-        self.output = Linear(d_state, d_model)
-        x0 = torch.zeros(d_state)
+        self.output = Linear(self.d_read, d_model)
+        x0 = torch.zeros(self.d_state)
         if train_init:
             self.x0 = nn.Parameter(x0)
         else:
@@ -118,8 +132,31 @@ class MinMaxNeuron(nn.Module):
                 permutation_init_(weight_r.view(-1, n, n, self.d_model), bias_r.view(-1, n, n))
                 bias_s.sub_(1.0)
                 levels_init_(x0.view(-1, n))
-        wang_init_(self.output.weight, self.d_state, n_layers)
+        if self.bank > 1:
+            shift_r, shift_s, weight = (each.detach().view(self.bank, -1) for each in self.latches())
+            bank_init_(shift_r, shift_s, weight)
+        wang_init_(self.output.weight, self.d_read, n_layers)
         nn.init.zeros_(self.output.bias)
+
+    def latches(self) -> Bank:
+        """What makes the latches of a bank differ, where there is one."""
+        return Bank(self.shift_r, self.shift_s, self.read_weight)
+
+    def _drives(self, z: Tensor) -> list[Tensor]:
+        """Of `project`'s z what drives each block: its r and s side by side, for every latch."""
+        sizes = [sum(self.widths[2 * number : 2 * number + 2]) for number in range(len(self.blocks))]
+        parts = list(z[..., : sum(sizes)].split_with_sizes(sizes, dim=-1))
+        if self.bank > 1:
+            shifted = zip(parts[0].chunk(2, -1), self.latches()[:2], strict=True)
+            parts[0] = torch.cat([drive_bank(signal, shift) for signal, shift in shifted], -1)
+        return parts
+
+    def read(self, x: Tensor) -> Tensor:
+        """What goes through the gate, (..., d_read), of the states x (..., d_state)."""
+        if self.bank == 1:
+            return x
+        first, *others = self._split(x)
+        return torch.cat((read_bank(first, self.read_weight, self.bank), *others), -1)
 
     def _split(self, x: Tensor) -> Sequence[Tensor]:
         """x (..., d_state), a piece for each block."""
@@ -135,8 +172,8 @@ class MinMaxNeuron(nn.Module):
         if len(self.blocks) > 1:
             raise ValueError("a neuron with groups has several r and s: ask each of its blocks")
         (block,) = self.blocks
-        gate = z[..., -self.d_state :] if self.output_gate else None
-        return *block.signals(z[..., : sum(block.widths)], self.start()), gate
+        gate = z[..., -self.d_read :] if self.output_gate else None
+        return *block.signals(self._drives(z)[0], self.start()), gate
 
     def start(self) -> Tensor:
         """x0 as the recurrence sees it: on the grid if there is one; (D,), or (U, N). With groups, (D,) of all."""
@@ -148,12 +185,10 @@ class MinMaxNeuron(nn.Module):
         """Every state (B, T, d_state) from `project`'s z (B, T, ...), x (B, d_state) being the state before."""
         starts = self._split(self.start().flatten())
         befores = [None] * len(self.blocks) if x is None else self._split(x)
-        parts, first = [], 0
-        for block, x0, before in zip(self.blocks, starts, befores, strict=True):
-            last = first + sum(block.widths)
+        parts = []
+        for block, drive, x0, before in zip(self.blocks, self._drives(z), starts, befores, strict=True):
             x0 = x0 if block.degree == 1 else x0.view(-1, block.degree)
-            parts.append(block.states(z[..., first:last], x0, before, reset, self.backend, self.temperature))
-            first = last
+            parts.append(block.states(drive, x0, before, reset, self.backend, self.temperature))
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def recur(self, z: Tensor, x: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -163,9 +198,10 @@ class MinMaxNeuron(nn.Module):
             last = states[:, -1]
         else:
             last = self.start().to(z.dtype).flatten().expand(z.shape[0], -1) if x is None else x
+        read = self.read(states)
         if self.output_gate:
-            states = states * torch.sigmoid(z[..., -self.d_state :])
-        return self.output(states), last
+            read = read * torch.sigmoid(z[..., -self.d_read :])
+        return self.output(read), last
 
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_state). Returns y like u, and the last state."""
