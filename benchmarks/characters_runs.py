@@ -36,20 +36,24 @@ MATRIX_RATE = 2.0  # Muon's matrices at twice the rate
 # better after 500 is often not after 2,000.
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
+    "one latch for each pair": {"bank": 1, "d_state": 196},
+    "one latch, the exact gradient": {"bank": 1, "d_state": 196, "blur": 0.0},
     "the exact gradient": {"blur": 0.0},
-    "four layers": {"n_layers": 4, "d_model": 124, "d_state": 250},
-    "eight layers": {"n_layers": 8, "d_model": 88, "d_state": 180},
-    "convolution of each channel by itself": {"conv_type": "gated", "d_model": 116, "d_state": 208},
-    "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 206},
-    "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_state": 144},
-    "no output gate": {"output_gate": False, "d_state": 262},
+    "two latches for each pair": {"bank": 2, "d_state": 388},
+    "eight latches for each pair": {"bank": 8, "d_state": 1504},
+    "four layers": {"n_layers": 4, "d_model": 124, "d_state": 980},
+    "eight layers": {"n_layers": 8, "d_model": 88, "d_state": 704},
+    "convolution of each channel by itself": {"conv_type": "gated", "d_model": 116, "d_state": 816},
+    "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 804},
+    "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_state": 568},
+    "no output gate": {"output_gate": False, "d_state": 1024},
     "all latches around one level": {"s_r_init": "small_init"},
     "kaiming": {"s_r_init": "kaiming"},
     "asymmetric": {"s_r_init": "asymmetric"},
     "relu^2": {"ffn_act_fn": "relu^2"},
     "dropout 0.1": {"ffn_dropout": 0.1},
-    "eight units of degree 4 beside": {"d_state": 144, "groups": [[8, 4]]},
-    "eight units that select beside": {"d_state": 140, "groups": [[8, 4]], "reset_form": "selection"},
+    "eight units of degree 4 beside": {"d_state": 568, "groups": [[8, 4]]},
+    "eight units that select beside": {"d_state": 552, "groups": [[8, 4]], "reset_form": "selection"},
 }
 SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.

@@ -60,7 +60,8 @@ CHARACTERS = PretrainingConfig(
     model=ModelConfig(
         options={
             "d_model": 104,
-            "d_state": 196,
+            "d_state": 768,
+            "bank": 4,
             "n_layers": 6,
             "ffn_act_fn": "swish",
             "ffn_proj_factor": 0.7,
