@@ -63,7 +63,7 @@ def train_until_proved(
     config: MinMaxRNCLMConfig,
     *,
     seed: int = 0,
-    protocol: ProofProtocol = ProofProtocol(),  # noqa: B008 - frozen
+    protocol: ProofProtocol = ProofProtocol(),
     watch: Callable[[str], None] | None = None,
 ) -> Attempt:
     """Train on random words of the task's machine, certify, add the counterexample and words near it, and again.

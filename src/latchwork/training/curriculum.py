@@ -136,7 +136,7 @@ Watch = Callable[[Learning], None]
 def learn_by_length(
     model: nn.Module,
     task: Task,
-    curriculum: LengthCurriculum = LengthCurriculum(),  # noqa: B008 - frozen
+    curriculum: LengthCurriculum = LengthCurriculum(),
     *,
     seed: int = 0,
     watch: Watch | None = None,
