@@ -48,6 +48,7 @@ PLAIN = tiny(
 STREAMS = replace(PLAIN, tbptt=6)
 BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
 ORTHOGONAL = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="muon"))
+TURNED = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="soap"))
 # out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
 TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
     ("ddp", PLAIN, "ddp", None),
@@ -63,6 +64,9 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("lstm", BASELINE, "fsdp", None),
     ("muon", ORTHOGONAL, "fsdp", 3),
     ("muon", ORTHOGONAL, "fsdp", None),
+    ("soap", TURNED, "fsdp", None),
+    ("soap-cut", TURNED, "fsdp", 3),
+    ("soap-cut", TURNED, "fsdp", None),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from pretraining_cases import make_corpus
-from pretraining_worker import BASELINE, ORTHOGONAL, PLAIN, STREAMS, TWO_PROCESSES, run_two
+from pretraining_worker import BASELINE, ORTHOGONAL, PLAIN, STREAMS, TURNED, TWO_PROCESSES, run_two
 from safetensors.torch import load_file
 
 from latchwork.pretraining.checkpoint import steps_of
@@ -35,7 +35,8 @@ def two(corpus, tmp_path_factory):
 def one(corpus, tmp_path_factory):
     """The folder with the runs of one process."""
     out = tmp_path_factory.mktemp("one")
-    for name, config in {"plain": PLAIN, "streams": STREAMS, "lstm": BASELINE, "muon": ORTHOGONAL}.items():
+    configs = {"plain": PLAIN, "streams": STREAMS, "lstm": BASELINE, "muon": ORTHOGONAL, "soap": TURNED}
+    for name, config in configs.items():
         pretrain(config, corpus, out / name, peak=1.0)
     return out
 
@@ -108,6 +109,15 @@ def test_the_states_of_tbptt_are_carried_by_two_processes_and_from_two_to_one(on
 def test_muon_makes_whole_matrices_of_what_fsdp_shares_and_goes_on_with_them(one, two):
     assert_same_up_to_rounding(one / "muon", two / "muon")
     assert losses(one / "muon") != pytest.approx(losses(one / "plain"), rel=2e-4)
+
+
+def test_soap_goes_on_under_fsdp_with_the_same_bits_and_begins_as_one_process_does(one, two):
+    # Only begins: a basis of singular matrices is not one alone, and which one it is depends on rounding.
+    assert losses(one / "soap")[:4] == pytest.approx(losses(two / "soap")[:4], rel=2e-4)
+    assert losses(one / "soap") != pytest.approx(losses(one / "plain"), rel=2e-4)
+    assert losses(two / "soap") == losses(two / "soap-cut")
+    whole, cut = (load_file(two / name / "model" / "model.safetensors") for name in ("soap", "soap-cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
 def test_a_baseline_is_shared_too(one, two):

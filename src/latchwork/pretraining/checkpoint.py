@@ -30,6 +30,7 @@ from latchwork.files import read_json, write_json
 from latchwork.modules.state import State
 from latchwork.pretraining.corpus import file_hash
 from latchwork.pretraining.distributed import Processes
+from latchwork.pretraining.matrices import MatrixOptimizer
 from latchwork.pretraining.model import own_tensors
 
 NOTE, STATE = "checkpoint.json", "state.safetensors"
@@ -128,8 +129,8 @@ def make_state(optimizer: torch.optim.Optimizer) -> None:
     """The optimiser's state before its first step, which it makes only then: a checkpoint is read into it."""
     for group in optimizer.param_groups:
         for each in group["params"]:
-            if "momentum" in group:  # Muon's
-                optimizer.state[each] = {"momentum_buffer": torch.zeros_like(each)}
+            if "momentum" in group and isinstance(optimizer, MatrixOptimizer):
+                optimizer.state[each] = optimizer.first_state(each)
                 continue
             step = torch.zeros((), dtype=torch.float32, device=each.device)
             optimizer.state[each] = {"step": step, **{key: torch.zeros_like(each) for key in ("exp_avg", "exp_avg_sq")}}

@@ -48,14 +48,15 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """name: "adamw"; or "muon", which steps the matrices between embedding and head along their momentum made
-    orthogonal, at matrix_rate times the learning rate, and all else as AdamW does (pretraining/muon.py).
+    """name: "adamw"; or "muon" or "soap", which step the matrices between embedding and head at matrix_rate times the
+    learning rate, along their momentum made orthogonal (pretraining/muon.py) or as Adam does in another basis
+    (pretraining/soap.py), and all else as AdamW does.
     weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the
     gradient, or None.
     """
 
     learning_rate: float
-    name: Literal["adamw", "muon"] = "adamw"
+    name: Literal["adamw", "muon", "soap"] = "adamw"
     momentum: float = 0.95
     matrix_rate: float = 1.0
     betas: tuple[float, float] = (0.9, 0.95)
@@ -71,8 +72,8 @@ class OptimizerConfig:
             raise ValueError(f"learning_rate, eps and clip must be positive; got {self}")
         if not all(0 <= beta < 1 for beta in (*self.betas, self.momentum)):
             raise ValueError(f"betas and momentum must be at least 0 and less than 1; got {self}")
-        if self.name not in ("adamw", "muon") or not self.matrix_rate > 0:
-            raise ValueError(f"name must be 'adamw' or 'muon', and matrix_rate positive; got {self}")
+        if self.name not in ("adamw", "muon", "soap") or not self.matrix_rate > 0:
+            raise ValueError(f"name must be 'adamw', 'muon' or 'soap', and matrix_rate positive; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Muon for the matrices between embedding and head, AdamW for all else: one optimiser, one schedule, one checkpoint."""
+"""Muon for the matrices between embedding and head, AdamW for all else."""
 
 from __future__ import annotations
 
@@ -6,51 +6,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
+
+from latchwork.pretraining.matrices import MatrixOptimizer, State, on_whole
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: singular values go to between 0.7 and 1.2 in five rounds
 ROUNDS = 5
 LIKE_ADAM = 0.2  # the root mean square of an entry of AdamW's update, about: Moonshot's, so that one rate serves both
 
 
-class Muon(torch.optim.AdamW):
-    """AdamW but for groups with a "momentum": their matrices step along their momentum, made orthogonal.
+class Muon(MatrixOptimizer):
+    """Muon for the matrices between embedding and head: they step along their momentum, made orthogonal.
 
     torch.optim.Muon does the same in bfloat16 alone, which most processors do not compute in; this one is in float32
     where there is no GPU.
     """
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step of all groups."""
-        groups = self.param_groups
-        for group in groups:
-            if "momentum" in group:
-                for each in group["params"]:
-                    if each.grad is not None:
-                        self._step_matrix(each, each.grad, group)
-        try:
-            self.param_groups = [group for group in groups if "momentum" not in group]
-            super().step(closure)
-        finally:
-            self.param_groups = groups
+    def first_state(self, matrix: Tensor) -> State:
+        """No momentum."""
+        return {"momentum_buffer": torch.zeros_like(matrix)}
 
-    def _step_matrix(self, each: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[each]
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(each)
+    def direction(self, gradient: Tensor, state: State, group: dict[str, Any]) -> Tensor:
+        """Nesterov's momentum, orthogonal."""
         state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-        update = gradient.lerp(state["momentum_buffer"], group["momentum"])  # Nesterov's
-        rate = group["lr"] * group["rate"]
-        each.mul_(1 - rate * group["weight_decay"])
-        each.add_(whole(update), alpha=-rate * LIKE_ADAM * max(each.shape) ** 0.5)
-
-
-def whole(update: Tensor) -> Tensor:
-    """`orthogonalise`; of a matrix that processes share, each makes the whole and keeps its part."""
-    if isinstance(update, DTensor):
-        return distribute_tensor(orthogonalise(update.full_tensor()), update.device_mesh, update.placements)
-    return orthogonalise(update)
+        update = gradient.lerp(state["momentum_buffer"], group["momentum"])
+        scale: float = LIKE_ADAM * max(gradient.shape) ** 0.5
+        return on_whole(orthogonalise, update) * scale
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""AdamW or Muon as a config says, its rate and decay set anew at every step."""
+"""AdamW, Muon or SOAP as a config says, its rate and decay set anew at every step."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from torch import nn
 from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig, at
 from latchwork.pretraining.muon import Muon
 from latchwork.pretraining.schedule import learning_rate
+from latchwork.pretraining.soap import Soap
 
+KINDS = {"adamw": torch.optim.AdamW, "muon": Muon, "soap": Soap}
 RATES = "A_log"  # Mamba's, which its authors let no decay touch: by their shape they are a matrix, in their use not
 
 OUTER = re.compile(r"(^|\.)(\w*emb\w*|head|lm_head|wte|wpe)\.")  # what words come in and go out by: AdamW steps it
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW, fused where torch has it so, or Muon. Groups of parameters: by whether they decay, and who steps them."""
+    """AdamW, fused where torch has it so, alone or with Muon or SOAP for the matrices between embedding and head.
+
+    Groups of parameters: by whether they decay, and who steps them.
+    """
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, each in model.named_parameters():
         if each.requires_grad:
             matrix = each.dim() > 1 and not name.endswith(RATES)
-            orthogonal = config.name == "muon" and matrix and each.dim() == 2 and not OUTER.search(name)
-            groups.setdefault((config.decay == "all" or matrix, orthogonal), []).append(each)
+            inner = config.name != "adamw" and matrix and each.dim() == 2 and not OUTER.search(name)
+            groups.setdefault((config.decay == "all" or matrix, inner), []).append(each)
     own = {"momentum": config.momentum, "rate": config.matrix_rate}
-    kind = Muon if config.name == "muon" else torch.optim.AdamW
-    return kind(
+    return KINDS[config.name](
         [
-            {"params": parameters, "decays": decays, **(own if orthogonal else {})}
-            for (decays, orthogonal), parameters in sorted(groups.items(), reverse=True)
+            {"params": parameters, "decays": decays, **(own if inner else {})}
+            for (decays, inner), parameters in sorted(groups.items(), reverse=True)
         ],
         lr=config.learning_rate,
         betas=config.betas,
