@@ -9,9 +9,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from characters_runs import (
-    MATRIX_RATE,
     MODELS,
     NANOGPT,
+    OPTIMIZERS,
     OURS,
     RATES,
     SUBWORDS,
@@ -190,7 +190,7 @@ def rates(tuning: Sequence[Record]) -> str:
         rows.append([NAMES[name], *({**shown, **best}.get(column, NONE) for column in columns)])
     about = (
         f"Loss after {TUNING_STEPS} steps on the first nine tenths of the training text, measured on its last tenth; "
-        f"of Muon, matrices at {MATRIX_RATE:g} times the rate:"
+        f"of Muon, matrices at {OPTIMIZERS['muon'].matrix_rate:g} times the rate:"
     )
     return f"{about}\n\n{table(['model', *columns], rows)}"
 

@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 from latchwork.baselines.transformer import Transformer
 from latchwork.files import read_json, write_text
-from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig
-from latchwork.pretraining.configs import find_config
+from latchwork.pretraining.config import PretrainingConfig
+from latchwork.pretraining.configs import MUON, SOAP, find_config
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.evaluation import evaluate_by_position
 from latchwork.pretraining.model import load_model
@@ -30,8 +30,8 @@ Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
 MODELS = (OURS, "char-1m-transformer", "char-1m-lstm", "char-1m-gru", "char-1m-mamba")
 TUNING_STEPS = 500
-RATES = {"adamw": (2e-3, 6e-3), "muon": (2e-3, 4e-3, 8e-3, 1.6e-2)}
-MATRIX_RATE = 2.0  # Muon's matrices at twice the rate
+OPTIMIZERS = {"adamw": replace(MUON, name="adamw", matrix_rate=1.0), "muon": MUON, "soap": SOAP}
+RATES = {"adamw": (2e-3, 6e-3), "muon": (2e-3, 4e-3, 8e-3, 1.6e-2), "soap": (2e-3, 4e-3, 8e-3)}
 # Of ours what the paper leaves open, one thing changed at a time, with about as many parameters, for all steps: what is
 # better after 500 is often not after 2,000.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -55,6 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "eight units of degree 4 beside": {"d_state": 568, "groups": [[8, 4]]},
     "eight units that select beside": {"d_state": 552, "groups": [[8, 4]], "reset_form": "selection"},
 }
+ALSO_WITH_MUON = ("as it is", "the exact gradient", "two latches for each pair", "one latch for each pair")
 SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
 SUBWORDS = ("bpe-10m", "bpe-10m-transformer", "bpe-10m-lstm")
@@ -83,20 +84,16 @@ def tuning_runs(models: Sequence[str]) -> list[Run]:
         config = find_config(name)
         for kind, rates in RATES.items():
             for rate in rates:
-                optimizer = optimizer_of(config.optimizer, kind, rate)
+                optimizer = replace(OPTIMIZERS[kind], learning_rate=rate)
                 batch = replace(config.batch, order="random")  # as all was when rates were chosen; half an epoch
                 tried = replace(config, steps=TUNING_STEPS, optimizer=optimizer, batch=batch)
                 found.append(Run("tuning", f"{kind} {rate:g}", tried))
         for words, changes in VARIANTS.items() if name == OURS else ():
             model = replace(config.model, options={**config.model.options, **changes})
             found.append(Run("tuning", words, replace(config, model=model)))
+            if words in ALSO_WITH_MUON:
+                found.append(Run("tuning", f"Muon, {words}", replace(config, model=model, optimizer=MUON)))
     return found
-
-
-def optimizer_of(base: OptimizerConfig, kind: str, rate: float) -> OptimizerConfig:
-    """A base with another optimiser and rate."""
-    matrix_rate = MATRIX_RATE if kind == "muon" else 1.0
-    return replace(base, name=kind, learning_rate=rate, matrix_rate=matrix_rate)  # type: ignore[arg-type]
 
 
 def token_runs(models: Sequence[str], seeds: int) -> list[Run]:

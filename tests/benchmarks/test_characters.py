@@ -126,7 +126,7 @@ def test_the_page_has_what_the_records_say(tmp_path, monkeypatch):
     assert text.endswith("after\n")
     assert "old" not in text
     (head,) = [line for line in text.splitlines() if line.startswith("| model | parameters | optimiser")]
-    (ours,) = [line for line in text.splitlines() if line.startswith("| minmax | 800,000 | muon")]
+    (ours,) = [line for line in text.splitlines() if line.startswith("| minmax | 800,000 | soap")]
     assert dict(zip(head.split(" | "), ours.split(" | "), strict=True))["read through"] == "1.400"
     assert "| 1.510 (1.500 to 1.520) | – | 1.400 | 100 | 1.600 | 1,000 | 100 |" in text
     assert "| 1.910 | +0.410 | – | 50 | – | – | – |" in text  # less seed 0's 1.50, not the mean's 1.51

@@ -53,6 +53,9 @@ MEDIUM = replace(
     checkpoint=CheckpointConfig(every=250, keep=3),
 )
 
+MUON = OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99))
+SOAP = OptimizerConfig(name="soap", learning_rate=4e-3, betas=(0.9, 0.95))
+
 # A laptop's budget, that of nanoGPT's small run on characters: 2,000 steps of 12 x 64.
 CHARACTERS = PretrainingConfig(
     name="char-1m",
@@ -71,7 +74,7 @@ CHARACTERS = PretrainingConfig(
             "blur": 0.6,
         }
     ),
-    optimizer=OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99)),
+    optimizer=SOAP,
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
     batch=BatchConfig(micro=12, context=64, order="epochs"),
     validation=ValidationConfig(every=500, batches=200, batch_size=12),
@@ -83,6 +86,7 @@ SUBWORDS = replace(
     name="bpe-10m",
     vocabulary=GPT2_VOCABULARY,
     model=ModelConfig(options={"d_model": 160, "d_state": 320, "n_layers": 6, "ffn_dropout": 0.1}),
+    optimizer=MUON,
     batch=BatchConfig(micro=8, context=256, order="epochs"),
     validation=ValidationConfig(every=250, batches=50, batch_size=8),
 )
@@ -115,15 +119,20 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
 }
 
-# Rates of baselines that benchmarks/characters.py --tune found better than their configuration's own.
-RATES = {"char-1m-lstm": 8e-3, "char-1m-gru": 8e-3}
+# Of baselines what benchmarks/characters.py --tune found best; the others have their configuration's.
+OPTIMIZERS = {
+    "char-1m-transformer": MUON,
+    "char-1m-lstm": replace(MUON, learning_rate=8e-3),
+    "char-1m-gru": replace(MUON, learning_rate=8e-3),
+    "char-1m-mamba": MUON,
+}
 
 
 def _baselines(ours: PretrainingConfig) -> list[PretrainingConfig]:
     found = []
     for kind, sizes in BASELINES[ours].items():
         name = f"{ours.name}-{kind}"
-        optimizer = replace(ours.optimizer, learning_rate=RATES.get(name, ours.optimizer.learning_rate))
+        optimizer = OPTIMIZERS.get(name, ours.optimizer)
         model = ModelConfig(kind=kind, options=sizes)  # type: ignore[arg-type]
         found.append(replace(ours, name=name, model=model, optimizer=optimizer))
     return found
