@@ -145,6 +145,16 @@ class TestForward:
         torch.testing.assert_close(theirs.logits[mask == 1], ours.logits[mask == 1])
         torch.testing.assert_close(theirs.state, ours.state)
 
+    def test_a_skip_embedding_asks_for_tokens_of_its_own_vocabulary(self):
+        model = to_huggingface(make_model(skip_embedding=True))
+        with pytest.raises(
+            ValueError, match="inputs_embeds must be None: the model's skip_embedding asks for the tokens"
+        ):
+            model(inputs_embeds=torch.zeros(2, 3, 12))
+        with pytest.raises(ValueError, match="the vocabulary must stay 14, that of the model's skip_embedding; got 20"):
+            model.resize_token_embeddings(20)
+        assert model(tokens(2, 5)).logits.shape == (2, 5, 14)
+
     def test_the_loss_is_that_of_the_next_token_without_those_of_minus_100(self, model, lm):
         ids = tokens(3, 9)
         labels = ids.clone()

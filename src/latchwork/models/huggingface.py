@@ -41,7 +41,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose 
 State.is_croppable = False  # type: ignore[attr-defined]
 
 _BACKBONE = tuple(field.name for field in fields(MinMaxRNCConfig))
-_AROUND = ("head_dropout", "tie_weights", "embedding_init")
+_AROUND = ("head_dropout", "tie_weights", "embedding_init", "skip_embedding")
 _OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache")
 _THEIRS = {
     *vars(PreTrainedConfig()),
@@ -286,6 +286,10 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _run(self, inputs: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
         if inputs.dim() == 3:
+            if self.lm.skip_embedding is not None:
+                raise ValueError(
+                    "inputs_embeds must be None: the model's skip_embedding asks for the tokens themselves"
+                )
             y, after = self.lm.backbone(inputs, state, reset=reset)
             return y, after
         self.lm.check(inputs, state, reset, None)
@@ -344,8 +348,21 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         return self.lm.embedding
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Take another embedding, of any vocabulary."""
+        """Take another embedding, of any vocabulary; with a skip_embedding, of the same."""
+        self._check_vocabulary(value.num_embeddings)
         self.lm.embedding, self.lm.vocab_size = value, value.num_embeddings
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As transformers has it; a skip_embedding is not resized, so that with one it is an error."""
+        self._check_vocabulary(new_num_tokens or self.lm.vocab_size)
+        embedding: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        return embedding
+
+    def _check_vocabulary(self, size: int) -> None:
+        if self.lm.skip_embedding is not None and size != self.lm.vocab_size:
+            raise ValueError(
+                f"the vocabulary must stay {self.lm.vocab_size}, that of the model's skip_embedding; got {size}"
+            )
 
     def get_output_embeddings(self) -> nn.Linear:
         """The head, d_model to vocab_size."""

@@ -23,7 +23,8 @@ from latchwork.ops.cross_entropy import linear_cross_entropy
 class MinMaxRNC_LM(nn.Module):
     """Tokens (B, T) to logits (B, T, vocab_size), and the state to go on from.
 
-    With tie_weights the head is the embedding, transposed; else a matrix of its own.
+    With tie_weights the head is the embedding, transposed; else a matrix of its own. With skip_embedding the head is
+    given the token too, beside what the layers made of it and of those before.
     """
 
     def __init__(self, vocab_size: int, config: MinMaxRNCLMConfig) -> None:
@@ -36,12 +37,15 @@ class MinMaxRNC_LM(nn.Module):
         d_model = config.backbone.d_model
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.backbone = MinMaxRNC(config.resolved_backbone)
+        self.skip_embedding = nn.Embedding(vocab_size, d_model) if config.skip_embedding else None
         self.head_dropout = nn.Dropout(config.head_dropout)
         self.head = Linear(d_model, vocab_size, bias=False)
         if config.embedding_init == "small_init":
             small_init_init_(self.embedding.weight, d_model)
         else:
             nn.init.normal_(self.embedding.weight)
+        if self.skip_embedding is not None:
+            nn.init.zeros_(self.skip_embedding.weight)
         if config.tie_weights:
             self.head.weight = self.embedding.weight
         else:
@@ -137,7 +141,11 @@ class MinMaxRNC_LM(nn.Module):
         if not first.draws_random_numbers():
             distinct = distinct_pairs(tokens, self.embedding, state is not None, reset, table)
         y, state = self.backbone(u, state, reset=reset, distinct=distinct)
-        return y, state
+        return self.skip(y, tokens), state
+
+    def skip(self, y: Tensor, tokens: Tensor) -> Tensor:
+        """What the head is given: y (B, T, d_model), and by the skip_embedding, if there is one, the tokens."""
+        return y if self.skip_embedding is None else y + self.skip_embedding(tokens)
 
     def loss(
         self,
