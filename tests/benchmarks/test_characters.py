@@ -48,12 +48,12 @@ def test_no_two_runs_have_one_record():
 
 
 def test_every_variant_of_ours_has_about_as_many_parameters_and_differs_from_it():
-    ours = find_config(OURS).model
-    for words, changes in characters_runs.VARIANTS.items():
-        options = {**ours.options, **changes}
-        assert (options == ours.options) == (words == "as it is")
-        count = parameter_count(ModelConfig(options=options), CHARACTERS)
-        assert abs(count - parameter_count(ours, CHARACTERS)) < 0.03 * count, words
+    ours = find_config(OURS)
+    for words, changes in {**characters_runs.VARIANTS, **characters_runs.MUON_VARIANTS}.items():
+        model = characters_runs.changed(ours, changes).model
+        assert (model == ours.model) == (words == "as it is")
+        count = parameter_count(model, CHARACTERS)
+        assert abs(count - parameter_count(ours.model, CHARACTERS)) < 0.03 * count, words
 
 
 def test_tuning_sees_the_training_text_alone(tmp_path):
