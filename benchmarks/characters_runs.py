@@ -36,7 +36,7 @@ RATES = {"adamw": (2e-3, 6e-3), "muon": (2e-3, 4e-3, 8e-3, 1.6e-2), "soap": (2e-
 # better after 500 is often not after 2,000. None takes an option away.
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "no skip embedding": {"skip_embedding": None},
+    "no bigram table": {"bigram": None},
     "one latch for each pair": {"bank": 1, "d_state": 196},
     "one latch, the exact gradient": {"bank": 1, "d_state": 196, "blur": 0.0},
     "the exact gradient": {"blur": 0.0},
@@ -58,10 +58,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 # The same, with Muon in SOAP's place.
 MUON_VARIANTS: dict[str, dict[str, Any]] = {
-    "Muon, no skip embedding": {"skip_embedding": None},
-    "Muon, no skip embedding, the exact gradient": {"skip_embedding": None, "blur": 0.0},
-    "Muon, no skip embedding, two latches for each pair": {"skip_embedding": None, "bank": 2, "d_state": 388},
-    "Muon, no skip embedding, one latch for each pair": {"skip_embedding": None, "bank": 1, "d_state": 196},
+    "Muon, no bigram table": {"bigram": None},
+    "Muon, no bigram table, the exact gradient": {"bigram": None, "blur": 0.0},
+    "Muon, no bigram table, two latches for each pair": {"bigram": None, "bank": 2, "d_state": 388},
+    "Muon, no bigram table, one latch for each pair": {"bigram": None, "bank": 1, "d_state": 196},
 }
 SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.

@@ -201,7 +201,7 @@ def test_on_grids_that_float32_rounds_it_agrees_with_trying_all_words(levels):
         ({"levels": 300}, "300 levels: there may be at most 256"),
         ({"levels": None}, "no levels"),
         ({"levels": None, "groups": ((1, 2),), "reset_form": "selection"}, "no levels"),
-        ({"skip_embedding": True}, "has a skip_embedding: there are no bounds for it"),
+        ({"bigram": True}, "has a bigram table: there are no bounds for it"),
         ({"ffn_act_fn": "gelu"}, "activation is gelu: there are bounds for relu alone"),
     ],
 )

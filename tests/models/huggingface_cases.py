@@ -9,7 +9,7 @@ KINDS = {  # what a model may be, as far as saving, state and padding can tell
     "plain": {},
     "degree 2, gated convolution": {"degree": 2, "conv_type": "gated"},
     "untied, learnt x0": {"tie_weights": False, "train_init": True},
-    "skip embedding": {"skip_embedding": True},
+    "bigram": {"bigram": True},
     "feed-forward at the end": {"use_postlayers_ffn": True, "norm": "rmsnorm", "levels": 5},
 }
 
@@ -19,8 +19,8 @@ def make_model(seed=0, **changes):
     config = MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 10, "n_layers": 3, **changes})
     model = MinMaxRNC_LM(len(LETTERS), config)
     with torch.no_grad():
-        if model.skip_embedding is not None:
-            model.skip_embedding.weight.normal_()
+        if model.bigram is not None:
+            model.bigram.weight.normal_()
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 parameter.mul_(6 if "neuron.output" in name else 3)

@@ -30,7 +30,7 @@ VARIANTS = {
     "free groups": {"groups": ((1, 3),), "degree": 2, "conv_type": "gated"},
     "bank": {"bank": 3, "train_init": True, "s_r_init": "spread"},
     "bank, groups, no gate": {"bank": 2, "groups": ((1, 3),), "output_gate": False},
-    "skip embedding": {"skip_embedding": True, "conv_type": "gated"},
+    "bigram": {"bigram": True, "conv_type": "gated"},
 }
 
 
@@ -76,7 +76,7 @@ EXACT_VARIANTS = {
     "levels": {"levels": 5},
     "degree 2, levels": {"degree": 2, "levels": 9},
     "bank": {"bank": 2},
-    "skip embedding": {"skip_embedding": True},
+    "bigram": {"bigram": True},
 }
 
 

@@ -60,7 +60,7 @@ def test_the_fields_and_defaults_of_the_language_model_are_those_of_the_paper():
         "backbone": {**SIZES, **DEFAULTS},
         "head_dropout": 0.0,
         "embedding_init": "small_init",
-        "skip_embedding": False,
+        "bigram": False,
         "tie_weights": True,
         "output_gate": None,
         "conv_type": None,

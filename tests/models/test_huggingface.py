@@ -145,13 +145,13 @@ class TestForward:
         torch.testing.assert_close(theirs.logits[mask == 1], ours.logits[mask == 1])
         torch.testing.assert_close(theirs.state, ours.state)
 
-    def test_a_skip_embedding_asks_for_tokens_of_its_own_vocabulary(self):
-        model = to_huggingface(make_model(skip_embedding=True))
+    def test_a_bigram_table_asks_for_tokens_of_its_own_vocabulary(self):
+        model = to_huggingface(make_model(bigram=True))
         with pytest.raises(
-            ValueError, match="inputs_embeds must be None: the model's skip_embedding asks for the tokens"
+            ValueError, match="inputs_embeds must be None: the model's bigram table asks for the tokens"
         ):
             model(inputs_embeds=torch.zeros(2, 3, 12))
-        with pytest.raises(ValueError, match="the vocabulary must stay 14, that of the model's skip_embedding; got 20"):
+        with pytest.raises(ValueError, match="the vocabulary must stay 14, that of the model's bigram table; got 20"):
             model.resize_token_embeddings(20)
         assert model(tokens(2, 5)).logits.shape == (2, 5, 14)
 

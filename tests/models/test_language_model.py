@@ -36,22 +36,21 @@ def test_logits_are_the_head_of_the_cascade_of_the_embedding(reset, variant):
     for state in (None, make_state(model, 2)):
         logits, after = model(tokens, state, reset=when)
         y, expected = model.backbone(model.embedding.weight[tokens], state, reset=when)
-        if "skip_embedding" in VARIANTS[variant]:
-            y = y + model.skip_embedding.weight[tokens]
-        assert_same_run((logits, after), (y @ model.head.weight.T, expected), 1e-12)
+        table = model.bigram.weight[tokens] if "bigram" in VARIANTS[variant] else 0.0
+        assert_same_run((logits, after), (y @ model.head.weight.T + table, expected), 1e-12)
         assert isinstance(after, State)
 
 
-def test_a_skip_embedding_changes_nothing_at_first_and_learns():
+def test_a_bigram_table_changes_nothing_at_first_and_learns_of_the_tokens_it_sees():
     torch.manual_seed(0)
     plain = MinMaxRNC_LM(7, make_config())
     torch.manual_seed(0)
-    model = MinMaxRNC_LM(7, make_config(skip_embedding=True))
+    model = MinMaxRNC_LM(7, make_config(bigram=True))
     model.load_state_dict(plain.state_dict(), strict=False)
     tokens = make_tokens(2, 9)
     assert torch.equal(model(tokens)[0], plain(tokens)[0])
     model.loss(tokens, tokens.roll(-1, 1))[0].backward()
-    assert (model.skip_embedding.weight.grad.norm(dim=1) > 0).equal(torch.bincount(tokens.flatten(), minlength=7) > 0)
+    assert (model.bigram.weight.grad.norm(dim=1) > 0).equal(torch.bincount(tokens.flatten(), minlength=7) > 0)
 
 
 @each_variant

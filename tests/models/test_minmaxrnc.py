@@ -134,11 +134,11 @@ def test_a_configuration_that_does_not_fit_is_an_error_that_says_where(changes, 
         from_minmaxrnc(theirs.state_dict(), MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**{**SIZES, **changes})))
 
 
-def test_a_skip_embedding_is_not_theirs():
+def test_a_bigram_table_is_not_theirs():
     theirs, config = make_theirs()
-    skips = MinMaxRNCLMConfig.from_dict({**config.to_dict(), "skip_embedding": True})
-    with pytest.raises(ValueError, match=r"config.skip_embedding must be False, as minmaxrnc has none"):
-        from_minmaxrnc(theirs.state_dict(), skips)
+    with_table = MinMaxRNCLMConfig.from_dict({**config.to_dict(), "bigram": True})
+    with pytest.raises(ValueError, match=r"config.bigram must be False, as minmaxrnc has none"):
+        from_minmaxrnc(theirs.state_dict(), with_table)
 
 
 def test_an_untied_head_needs_an_untied_configuration():

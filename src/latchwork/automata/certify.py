@@ -87,8 +87,8 @@ def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str 
         return reason
     if config.ffn_act_fn != "relu":
         return f"the network's activation is {config.ffn_act_fn}: there are bounds for relu alone"
-    if model.skip_embedding is not None:
-        return "the network has a skip_embedding: there are no bounds for it"
+    if model.bigram is not None:
+        return "the network has a bigram table: there are no bounds for it"
     for name, tensor in model.state_dict().items():
         if tensor.dtype != torch.float32:
             return f"the network's weights must be float32: {name} is {tensor.dtype}"

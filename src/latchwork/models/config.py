@@ -173,15 +173,15 @@ class MinMaxRNCLMConfig:
     output_gate, conv_type and ffn_dropout stand in for the backbone's where given. In the paper they always do; here
     None, the default, leaves the backbone as it says. `resolved_backbone` is what is built.
     embedding_init: "small_init", N(0, 2 / (5 d_model)), as the paper has it, or "normal", N(0, 1).
-    skip_embedding: beyond the paper, the token itself is added to what the head is given, by an embedding of its own
-    that starts at 0: what follows from one token alone need not go through the layers.
+    bigram: beyond the paper, a table of vocab_size x vocab_size, learnt from 0, is added to the logits: what follows
+    from one token alone need not go through the layers. For small vocabularies.
     """
 
     backbone: MinMaxRNCConfig
     head_dropout: float = 0.0
     tie_weights: bool = True
     embedding_init: Literal["small_init", "normal"] = "small_init"
-    skip_embedding: bool = False
+    bigram: bool = False
     output_gate: bool | None = None
     conv_type: ConvType | None = None
     ffn_dropout: float | None = None
@@ -242,7 +242,7 @@ def _preset(
     cls: type[MinMaxRNCLMConfig], backbone: typing.Callable[..., MinMaxRNCConfig], changes: dict[str, Any]
 ) -> MinMaxRNCLMConfig:
     """A field of both configurations goes to the backbone, so that it is said once."""
-    own = {"head_dropout", "tie_weights", "embedding_init", "skip_embedding"}
+    own = {"head_dropout", "tie_weights", "embedding_init", "bigram"}
     around = {name: value for name, value in changes.items() if name in own}
     inside = {name: value for name, value in changes.items() if name not in own}
     return cls(backbone=backbone(**inside), **around)

@@ -67,7 +67,7 @@ class _Streaming(nn.Module):
         u = self.model.embedding(tokens)
         y, state = self.model.backbone(u, State(conv, x))  # not model(...), which may branch on the number of tokens
         positive = torch.where(state.x == 0, 0.0, state.x)  # +0, as minmax_step writes it: runtimes drop `x + 0.0`
-        return self.model.head(self.model.skip(y, tokens)), state.conv, positive
+        return self.model.logits(y, tokens), state.conv, positive
 
 
 def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXProgram:

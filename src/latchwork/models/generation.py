@@ -110,7 +110,7 @@ def _steps(
     for _ in range(max_new_tokens):
         with torch.no_grad(), _eval(model):
             y, state = model.hidden(tokens, state, reset=begin)
-            new = choose_tokens(model.head(y[:, -1]), temperature, top_k, top_p, generator)
+            new = choose_tokens(model.logits(y[:, -1], tokens[:, -1]), temperature, top_k, top_p, generator)
         if stop_token is not None:
             new = new.masked_fill(stopped, stop_token)
             stopped = stopped | (new == stop_token)

@@ -41,7 +41,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose 
 State.is_croppable = False  # type: ignore[attr-defined]
 
 _BACKBONE = tuple(field.name for field in fields(MinMaxRNCConfig))
-_AROUND = ("head_dropout", "tie_weights", "embedding_init", "skip_embedding")
+_AROUND = ("head_dropout", "tie_weights", "embedding_init", "bigram")
 _OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache")
 _THEIRS = {
     *vars(PreTrainedConfig()),
@@ -164,8 +164,8 @@ class _Alignment(NamedTuple):
         return moved.masked_fill(self.padding.view(*self.padding.shape, *extra), 0)
 
     def undo(self, y: Tensor) -> Tensor:
-        """y (B, T, d) in the old order."""
-        return torch.take_along_dim(y, self.back.unsqueeze(-1), 1)
+        """y (B, T) or (B, T, d) in the old order."""
+        return torch.take_along_dim(y, self.back.view(*self.back.shape, *[1] * (y.dim() - 2)), 1)
 
     def undo_state(self, state: State, initial: State) -> State:
         """The state of each row, which for a row without any real token is the initial one."""
@@ -252,10 +252,11 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
             y, after = self._run(inputs, state, reset)
         hidden.append(y)
         if alignment is not None:
-            hidden = [alignment.undo(each) for each in hidden]
+            hidden, inputs = [alignment.undo(each) for each in hidden], alignment.undo(inputs)
             after = alignment.undo_state(after, self.lm.initial_state(len(inputs)))
-        kept = hidden[-1][:, slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep]
-        logits = self.lm.head(self.lm.head_dropout(kept))
+        places = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        kept = self.lm.head_dropout(hidden[-1][:, places])
+        logits = self.lm.head(kept) if input_ids is None else self.lm.logits(kept, inputs[:, places])
         loss = None
         if labels is not None:
             loss = self.loss_function(
@@ -278,6 +279,8 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
                 raise ValueError(f"input_ids must be int64 or int32 (B, T); got {what}")
             return input_ids
         if inputs_embeds is not None and input_ids is None:
+            if self.lm.bigram is not None:
+                raise ValueError("inputs_embeds must be None: the model's bigram table asks for the tokens themselves")
             if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.config.d_model:
                 what = f"(B, T, d_model = {self.config.d_model}); got {tuple(inputs_embeds.shape)}"
                 raise ValueError(f"inputs_embeds must be {what}")
@@ -286,10 +289,6 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _run(self, inputs: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
         if inputs.dim() == 3:
-            if self.lm.skip_embedding is not None:
-                raise ValueError(
-                    "inputs_embeds must be None: the model's skip_embedding asks for the tokens themselves"
-                )
             y, after = self.lm.backbone(inputs, state, reset=reset)
             return y, after
         self.lm.check(inputs, state, reset, None)
@@ -348,20 +347,20 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         return self.lm.embedding
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Take another embedding, of any vocabulary; with a skip_embedding, of the same."""
+        """Take another embedding, of any vocabulary; with a bigram table, of the same."""
         self._check_vocabulary(value.num_embeddings)
         self.lm.embedding, self.lm.vocab_size = value, value.num_embeddings
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As transformers has it; a skip_embedding is not resized, so that with one it is an error."""
+        """As transformers has it; a bigram table is not resized, so that with one it is an error."""
         self._check_vocabulary(new_num_tokens or self.lm.vocab_size)
         embedding: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         return embedding
 
     def _check_vocabulary(self, size: int) -> None:
-        if self.lm.skip_embedding is not None and size != self.lm.vocab_size:
+        if self.lm.bigram is not None and size != self.lm.vocab_size:
             raise ValueError(
-                f"the vocabulary must stay {self.lm.vocab_size}, that of the model's skip_embedding; got {size}"
+                f"the vocabulary must stay {self.lm.vocab_size}, that of the model's bigram table; got {size}"
             )
 
     def get_output_embeddings(self) -> nn.Linear:

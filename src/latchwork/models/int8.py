@@ -88,8 +88,6 @@ def quantize_int8(model: MinMaxRNC_LM) -> MinMaxRNC_LM:
     head = Int8Linear(made.head.weight, None)
     made.embedding = Int8Embedding(head if made.config.tie_weights else Int8Linear(made.embedding.weight, None))  # type: ignore[assignment]
     made.head = head  # type: ignore[assignment]
-    if made.skip_embedding is not None:
-        made.skip_embedding = Int8Embedding(Int8Linear(made.skip_embedding.weight, None))  # type: ignore[assignment]
     for part in list(made.backbone.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, Linear):

@@ -23,8 +23,8 @@ from latchwork.ops.cross_entropy import linear_cross_entropy
 class MinMaxRNC_LM(nn.Module):
     """Tokens (B, T) to logits (B, T, vocab_size), and the state to go on from.
 
-    With tie_weights the head is the embedding, transposed; else a matrix of its own. With skip_embedding the head is
-    given the token too, beside what the layers made of it and of those before.
+    With tie_weights the head is the embedding, transposed; else a matrix of its own. With bigram a table of
+    logits, a row for each token, is added.
     """
 
     def __init__(self, vocab_size: int, config: MinMaxRNCLMConfig) -> None:
@@ -37,15 +37,15 @@ class MinMaxRNC_LM(nn.Module):
         d_model = config.backbone.d_model
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.backbone = MinMaxRNC(config.resolved_backbone)
-        self.skip_embedding = nn.Embedding(vocab_size, d_model) if config.skip_embedding else None
+        self.bigram = nn.Embedding(vocab_size, vocab_size) if config.bigram else None
         self.head_dropout = nn.Dropout(config.head_dropout)
         self.head = Linear(d_model, vocab_size, bias=False)
         if config.embedding_init == "small_init":
             small_init_init_(self.embedding.weight, d_model)
         else:
             nn.init.normal_(self.embedding.weight)
-        if self.skip_embedding is not None:
-            nn.init.zeros_(self.skip_embedding.weight)
+        if self.bigram is not None:
+            nn.init.zeros_(self.bigram.weight)
         if config.tie_weights:
             self.head.weight = self.embedding.weight
         else:
@@ -111,7 +111,12 @@ class MinMaxRNC_LM(nn.Module):
         self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
     ) -> tuple[Tensor, State]:
         y, state = self._hidden(tokens, state, reset, table)
-        return self.head(self.head_dropout(y)), state
+        return self.logits(self.head_dropout(y), tokens), state
+
+    def logits(self, y: Tensor, tokens: Tensor) -> Tensor:
+        """Logits (..., vocab_size) of what the head is given, y (..., d_model), after these tokens (...)."""
+        logits: Tensor = self.head(y)
+        return logits if self.bigram is None else logits + self.bigram(tokens).to(logits.dtype)
 
     def _table(self, tokens: Tensor) -> Tensor | None:
         """What drives the first layer for every pair of tokens, where that pays; without gradients."""
@@ -141,11 +146,7 @@ class MinMaxRNC_LM(nn.Module):
         if not first.draws_random_numbers():
             distinct = distinct_pairs(tokens, self.embedding, state is not None, reset, table)
         y, state = self.backbone(u, state, reset=reset, distinct=distinct)
-        return self.skip(y, tokens), state
-
-    def skip(self, y: Tensor, tokens: Tensor) -> Tensor:
-        """What the head is given: y (B, T, d_model), and by the skip_embedding, if there is one, the tokens."""
-        return y if self.skip_embedding is None else y + self.skip_embedding(tokens)
+        return y, state
 
     def loss(
         self,
@@ -165,10 +166,14 @@ class MinMaxRNC_LM(nn.Module):
         if targets.shape != tokens.shape:
             raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
         y, state = self.hidden(tokens, state, reset=reset)
-        y = self.head_dropout(y).flatten(0, 1)
-        if type(self.head) is Linear and not has_hooks(self.head):
-            return linear_cross_entropy(y, self.head.weight, targets.flatten(), ignore_index), state
-        return F.cross_entropy(self.head(y), targets.flatten().long(), ignore_index=ignore_index), state
+        y, tokens, targets = self.head_dropout(y).flatten(0, 1), tokens.flatten(), targets.flatten()
+        if type(self.head) is not Linear or has_hooks(self.head):
+            return F.cross_entropy(self.logits(y, tokens), targets.long(), ignore_index=ignore_index), state
+        weight = self.head.weight
+        if self.bigram is not None:  # a column for each token, as if the head were given which it is
+            y = torch.cat((y, F.one_hot(tokens.long(), self.vocab_size).to(y.dtype)), 1)
+            weight = torch.cat((weight, self.bigram.weight.T), 1)
+        return linear_cross_entropy(y, weight, targets, ignore_index), state
 
     def generate(
         self,

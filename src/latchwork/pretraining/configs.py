@@ -72,7 +72,7 @@ CHARACTERS = PretrainingConfig(
             "use_postlayers_ffn": True,
             "s_r_init": "spread",
             "blur": 0.6,
-            "skip_embedding": True,
+            "bigram": True,
         }
     ),
     optimizer=SOAP,
