@@ -1,4 +1,8 @@
 import json
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +20,14 @@ def test_list_prints_every_experiment():
     assert all(name in found for name in EXPERIMENTS if "latching-512" in name)
     assert "65.2 ± 1.7 %" in found
     assert runner.invoke(app, ["list", "nothing"]).exit_code == 2
+
+
+def test_the_package_installs_the_command():
+    (point,) = entry_points(group="console_scripts", name="latchwork")
+    assert point.load() is app
+    command = Path(sys.executable).with_name("latchwork")
+    found = subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "MinMax Recurrent Neural Cascades" in found
 
 
 @pytest.mark.parametrize(
