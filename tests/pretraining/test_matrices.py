@@ -44,13 +44,14 @@ def test_what_is_not_a_matrix_inside_steps_as_adamw_does_bit_for_bit(name):
 @pytest.mark.parametrize(
     ("kind", "sizes", "expected"),
     [
+        ("minmax", {"n_layers": 1, "d_model": 8, "d_state": 6, "bigram": True}, 5),
         ("transformer", {"n_layers": 1, "width": 8, "heads": 2}, 4),
         ("lstm", {"n_layers": 1, "width": 8}, 2),
         ("gru", {"n_layers": 2, "width": 8}, 4),
         ("mamba", {"n_layers": 1, "width": 8}, 4),
     ],
 )
-def test_of_a_baseline_the_matrices_between_embedding_and_head_step_in_their_own_way(kind, sizes, expected):
+def test_the_matrices_between_embedding_and_head_step_in_their_own_way(kind, sizes, expected):
     model = make_model(ModelConfig(kind=kind, options=sizes), 50)
     groups = make_optimizer(model, make_config("muon")).param_groups
     chosen = [each for group in groups if "momentum" in group for each in group["params"]]

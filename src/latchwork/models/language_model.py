@@ -159,8 +159,9 @@ class MinMaxRNC_LM(nn.Module):
     ) -> tuple[Tensor, State]:
         """Mean cross-entropy with targets (B, T), leaving out those equal to ignore_index; and the state.
 
-        The logits are never all there at once, which for a large vocabulary saves most of the memory. To call it on a
-        model under FSDP, register it: `torch.distributed.fsdp.register_fsdp_forward_method(model, "loss")`.
+        The logits are never all there at once, which for a large vocabulary saves most of the memory; with a bigram
+        table as many numbers are, those that say which token is where. To call it on a model under FSDP, register it:
+        `torch.distributed.fsdp.register_fsdp_forward_method(model, "loss")`.
         """
         self.check(tokens, state, reset, None)
         if targets.shape != tokens.shape:
