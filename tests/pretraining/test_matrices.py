@@ -16,7 +16,10 @@ NAMES = ("muon", "soap")
 
 
 def make_config(name):
-    return OptimizerConfig(learning_rate=1e-2, name=name, matrix_rate=2.0, weight_decay=((0, 0.1), (4, 0.0)))
+    power = 0.65 if name == "soap" else 0.5
+    return OptimizerConfig(
+        learning_rate=1e-2, name=name, matrix_rate=2.0, power=power, weight_decay=((0, 0.1), (4, 0.0))
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +86,18 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(name, tmp_path):
     assert lines[0] == lines[1]
 
 
-@pytest.mark.parametrize("changes", [{"name": "sgd"}, {"momentum": 1.0}, {"matrix_rate": 0.0}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "sgd"},
+        {"momentum": 1.0},
+        {"matrix_rate": 0.0},
+        {"power": 0.0, "name": "soap"},
+        {"power": 1.1, "name": "soap"},
+        {"power": 0.6, "name": "muon"},
+        {"power": 0.6},
+    ],
+)
 def test_bad_values_are_named(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         OptimizerConfig(learning_rate=1e-3, **changes)

@@ -50,7 +50,8 @@ class ModelConfig:
 class OptimizerConfig:
     """name: "adamw"; or "muon" or "soap", which step the matrices between embedding and head at matrix_rate times the
     learning rate, along their momentum made orthogonal (pretraining/muon.py) or as Adam does in another basis
-    (pretraining/soap.py), and all else as AdamW does.
+    (pretraining/soap.py), and all else as AdamW does. power: of soap, that of the mean squares that it divides by, 0.5
+    being Adam's.
     weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the
     gradient, or None.
     """
@@ -59,6 +60,7 @@ class OptimizerConfig:
     name: Literal["adamw", "muon", "soap"] = "adamw"
     momentum: float = 0.95
     matrix_rate: float = 1.0
+    power: float = 0.5
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: tuple[tuple[int, float], ...] = ((0, 0.1),)
@@ -74,6 +76,8 @@ class OptimizerConfig:
             raise ValueError(f"betas and momentum must be at least 0 and less than 1; got {self}")
         if self.name not in ("adamw", "muon", "soap") or not self.matrix_rate > 0:
             raise ValueError(f"name must be 'adamw', 'muon' or 'soap', and matrix_rate positive; got {self}")
+        if not 0 < self.power <= 1 or (self.power != 0.5 and self.name != "soap"):
+            raise ValueError(f"power must be above 0 and at most 1, and 0.5 where name is not 'soap'; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)

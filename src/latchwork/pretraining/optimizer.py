@@ -29,7 +29,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
             matrix = each.dim() > 1 and not name.endswith(RATES)
             inner = config.name != "adamw" and matrix and each.dim() == 2 and not OUTER.search(name)
             groups.setdefault((config.decay == "all" or matrix, inner), []).append(each)
-    own = {"momentum": config.momentum, "rate": config.matrix_rate}
+    own = {"momentum": config.momentum, "rate": config.matrix_rate, "power": config.power}
     return KINDS[config.name](
         [
             {"params": parameters, "decays": decays, **(own if inner else {})}

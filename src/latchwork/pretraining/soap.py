@@ -3,6 +3,9 @@
 Of the gradients G of a matrix the means of G G^T and of G^T G are kept. In the basis of their eigenvectors, left and
 right, a step is Adam's; the basis follows every few steps, by one round of the power iteration. A long matrix is cut
 into blocks of its own basis each: of 576 rows, three of 192.
+
+Adam divides by the root of the mean squares, their power 0.5. With a higher power, towards 1, which is that of the
+natural gradient, directions of small gradients step further and those of large ones less far (`weigh`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from latchwork.pretraining.matrices import MatrixOptimizer, State, on_whole
 
 BLOCK = 256  # rows and columns at most, the work of a basis growing with their third power
 TURN = 5  # steps from one basis to the next
+FLOOR = 0.1  # of the mean deviation of a block: directions of less are not weighed more
 
 
 class Soap(MatrixOptimizer):
@@ -42,12 +46,12 @@ class Soap(MatrixOptimizer):
         }
 
     def direction(self, gradient: Tensor, state: State, group: dict[str, Any]) -> Tensor:
-        """Adam's step in the basis; nothing at the first step, which has none yet."""
-        betas = group["momentum"], group["betas"][1]
-        return on_whole(lambda whole: _direction(whole, state, *betas, group["eps"]), gradient)
+        """Adam's step in the basis, weighed; nothing at the first step, which has none yet."""
+        values = group["momentum"], group["betas"][1], group["eps"], group["power"]
+        return on_whole(lambda whole: _direction(whole, state, *values), gradient)
 
 
-def _direction(gradient: Tensor, state: State, beta: float, beta_squares: float, eps: float) -> Tensor:
+def _direction(gradient: Tensor, state: State, beta: float, beta_squares: float, eps: float, power: float) -> Tensor:
     g = cut(gradient.float())
     steps = int(state["step"])
     if steps == 0:
@@ -58,7 +62,7 @@ def _direction(gradient: Tensor, state: State, beta: float, beta_squares: float,
         state["exp_avg_sq"].lerp_((left.mT @ g @ right).square(), 1 - beta_squares)
         mean = left.mT @ state["exp_avg"] @ right / (1 - beta**steps)
         deviation = (state["exp_avg_sq"] / (1 - beta_squares**steps)).sqrt()
-        update = left @ (mean / (deviation + eps)) @ right.mT
+        update = left @ weigh(mean / (deviation + eps), deviation, power) @ right.mT
     state["product_left"].lerp_(g @ g.mT, 1 - beta_squares)
     state["product_right"].lerp_(g.mT @ g, 1 - beta_squares)
     if steps == 0:
@@ -69,6 +73,23 @@ def _direction(gradient: Tensor, state: State, beta: float, beta_squares: float,
         _turn(state, "right", 2)
     state["step"] += 1
     return join(update, gradient.shape).to(gradient.dtype)
+
+
+def weigh(steps: Tensor, deviation: Tensor, power: float) -> Tensor:
+    """Steps of blocks, divided by the deviations, as if by the squares' power in place of 0.5; as long as they were.
+
+    >>> steps, deviation = torch.ones(1, 1, 2), torch.tensor([[[1.0, 4.0]]])
+    >>> weighed = weigh(steps, deviation, power=0.75)
+    >>> print(f"{weighed[0, 0, 0] / weighed[0, 0, 1]:.2f}, {weighed.norm() / steps.norm():.2f}")
+    2.00, 1.00
+    """
+    if power == 0.5:
+        return steps
+    tiny = torch.finfo(steps.dtype).tiny
+    relative = deviation / deviation.mean((1, 2), keepdim=True).clamp(min=tiny)
+    weighed = steps * relative.clamp(min=FLOOR) ** (1 - 2 * power)
+    before, after = (torch.linalg.vector_norm(each, dim=(1, 2), keepdim=True) for each in (steps, weighed))
+    return weighed.mul_(before / after.clamp(min=tiny))
 
 
 def _turn(state: State, side: str, dim: int) -> None:
