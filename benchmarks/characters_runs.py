@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from latchwork.baselines.transformer import Transformer
 from latchwork.files import read_json, write_text
-from latchwork.pretraining.config import PretrainingConfig
+from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig
 from latchwork.pretraining.configs import MUON, SOAP, find_config
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.evaluation import evaluate_by_position
@@ -30,38 +30,54 @@ Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
 MODELS = (OURS, "char-1m-transformer", "char-1m-lstm", "char-1m-gru", "char-1m-mamba")
 TUNING_STEPS = 500
-OPTIMIZERS = {"adamw": replace(MUON, name="adamw", matrix_rate=1.0), "muon": MUON, "soap": SOAP}
-RATES = {"adamw": (2e-3, 6e-3), "muon": (2e-3, 4e-3, 8e-3, 1.6e-2), "soap": (2e-3, 4e-3, 8e-3, 1.6e-2)}
+OPTIMIZERS = {
+    "adamw": replace(MUON, name="adamw", matrix_rate=1.0),
+    "muon": MUON,
+    "soap": SOAP,
+    "soap^0.65": replace(SOAP, power=0.65),
+}
+RATES = {
+    "adamw": (2e-3, 6e-3),
+    "muon": (2e-3, 4e-3, 8e-3, 1.6e-2),
+    "soap": (2e-3, 4e-3, 8e-3, 1.6e-2),
+    "soap^0.65": (3e-3, 4e-3, 8e-3, 1.6e-2),
+}
 # Of ours what the paper leaves open, one thing changed at a time, with about as many parameters, for all steps: what is
 # better after 500 is often not after 2,000. None takes an option away.
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "no bigram table": {"bigram": None},
-    "one latch for each pair": {"bank": 1, "d_state": 196},
-    "one latch, the exact gradient": {"bank": 1, "d_state": 196, "blur": 0.0},
+    "one matrix for embedding and head": {"tie_weights": None, "d_state": 976},
+    "one latch for each pair": {"bank": 1, "d_state": 244},
+    "one latch, the exact gradient": {"bank": 1, "d_state": 244, "blur": 0.0},
     "the exact gradient": {"blur": 0.0},
-    "two latches for each pair": {"bank": 2, "d_state": 388},
-    "eight latches for each pair": {"bank": 8, "d_state": 1504},
-    "four layers": {"n_layers": 4, "d_model": 124, "d_state": 980},
-    "eight layers": {"n_layers": 8, "d_model": 88, "d_state": 704},
-    "convolution of each channel by itself": {"conv_type": "gated", "d_model": 116, "d_state": 816},
-    "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 804},
-    "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_state": 568},
-    "no output gate": {"output_gate": False, "d_state": 1024},
+    "two latches for each pair": {"bank": 2, "d_state": 484},
+    "eight latches for each pair": {"bank": 8, "d_state": 1880},
+    "three layers": {"n_layers": 3, "d_model": 144, "d_state": 1072},
+    "six layers": {"n_layers": 6, "d_model": 104, "d_state": 756},
+    "convolution of each channel by itself": {"conv_type": "gated", "d_model": 136, "d_state": 1040},
+    "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 1024},
+    "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_model": 116, "d_state": 848},
+    "a wider stream, less state": {"d_model": 140, "d_state": 720},
+    "no output gate": {"output_gate": False, "d_model": 128, "d_state": 1184},
     "all latches around one level": {"s_r_init": "small_init"},
     "kaiming": {"s_r_init": "kaiming"},
     "asymmetric": {"s_r_init": "asymmetric"},
     "relu^2": {"ffn_act_fn": "relu^2"},
     "dropout 0.1": {"ffn_dropout": 0.1},
-    "eight units of degree 4 beside": {"d_state": 568, "groups": [[8, 4]]},
-    "eight units that select beside": {"d_state": 552, "groups": [[8, 4]], "reset_form": "selection"},
+    "dropout 0.1 before the head": {"head_dropout": 0.1},
+    "eight units of degree 4 beside": {"d_state": 760, "groups": [[8, 4]]},
+    "eight units that select beside": {"d_state": 744, "groups": [[8, 4]], "reset_form": "selection"},
 }
-# The same, with Muon in SOAP's place.
-MUON_VARIANTS: dict[str, dict[str, Any]] = {
-    "Muon, no bigram table": {"bigram": None},
-    "Muon, no bigram table, the exact gradient": {"bigram": None, "blur": 0.0},
-    "Muon, no bigram table, two latches for each pair": {"bigram": None, "bank": 2, "d_state": 388},
-    "Muon, no bigram table, one latch for each pair": {"bigram": None, "bank": 1, "d_state": 196},
+# What ours was before, by the optimiser that it had.
+BEFORE = {"n_layers": 6, "d_model": 104, "d_state": 768, "tie_weights": None}
+VARIANTS_BEFORE: dict[str, tuple[OptimizerConfig, dict[str, Any]]] = {
+    "SOAP, six layers, one embedding": (SOAP, BEFORE),
+    "SOAP, six layers, one embedding, no bigram table": (SOAP, {**BEFORE, "bigram": None}),
+    "Muon, six layers, one embedding, no bigram table": (MUON, {**BEFORE, "bigram": None}),
+    "Muon likewise, the exact gradient": (MUON, {**BEFORE, "bigram": None, "blur": 0.0}),
+    "Muon likewise, two latches for each pair": (MUON, {**BEFORE, "bigram": None, "bank": 2, "d_state": 388}),
+    "Muon likewise, one latch for each pair": (MUON, {**BEFORE, "bigram": None, "bank": 1, "d_state": 196}),
 }
 SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
@@ -97,8 +113,8 @@ def tuning_runs(models: Sequence[str]) -> list[Run]:
                 found.append(Run("tuning", f"{kind} {rate:g}", tried))
         if name == OURS:
             found += [Run("tuning", words, changed(config, changes)) for words, changes in VARIANTS.items()]
-            with_muon = replace(config, optimizer=MUON)
-            found += [Run("tuning", words, changed(with_muon, changes)) for words, changes in MUON_VARIANTS.items()]
+            for words, (optimizer, changes) in VARIANTS_BEFORE.items():
+                found.append(Run("tuning", words, changed(replace(config, optimizer=optimizer), changes)))
     return found
 
 

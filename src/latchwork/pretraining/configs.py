@@ -62,10 +62,10 @@ CHARACTERS = PretrainingConfig(
     steps=2000,
     model=ModelConfig(
         options={
-            "d_model": 104,
-            "d_state": 768,
+            "d_model": 124,
+            "d_state": 960,
             "bank": 4,
-            "n_layers": 6,
+            "n_layers": 4,
             "ffn_act_fn": "swish",
             "ffn_proj_factor": 0.7,
             "ffn_dropout": 0.0,
@@ -73,9 +73,10 @@ CHARACTERS = PretrainingConfig(
             "s_r_init": "spread",
             "blur": 0.6,
             "bigram": True,
+            "tie_weights": False,
         }
     ),
-    optimizer=SOAP,
+    optimizer=replace(SOAP, learning_rate=3e-3, power=0.65),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
     batch=BatchConfig(micro=12, context=64, order="epochs"),
     validation=ValidationConfig(every=500, batches=200, batch_size=12),
