@@ -17,7 +17,6 @@ from latchwork.pretraining.config import (
     ModelConfig,
     PretrainingConfig,
     ScheduleConfig,
-    TeacherConfig,
     ValidationConfig,
 )
 from latchwork.pretraining.distributed import Strategy
@@ -50,7 +49,6 @@ STREAMS = replace(PLAIN, tbptt=6)
 BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
 ORTHOGONAL = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="muon"))
 TURNED = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="soap"))
-TAUGHT = replace(PLAIN, teacher=TeacherConfig(decay=0.8, start=2))
 # out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
 TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
     ("ddp", PLAIN, "ddp", None),
@@ -69,8 +67,6 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("soap", TURNED, "fsdp", None),
     ("soap-cut", TURNED, "fsdp", 3),
     ("soap-cut", TURNED, "fsdp", None),
-    ("taught", TAUGHT, "ddp", 3),
-    ("taught", TAUGHT, "ddp", None),
 )
 
 

@@ -2,7 +2,6 @@
 
 checkpoints/00001000/checkpoint.json     the place reached, and the hash of each file
                      model.safetensors, optimizer.safetensors     as one process, or DDP, writes them
-                     teacher.safetensors     likewise, where there is one
                      shard-*.safetensors     as FSDP writes them, one for each process (torch.distributed.checkpoint)
                      state.safetensors     what the model remembers of the text, under tbptt
 
@@ -35,34 +34,33 @@ from latchwork.pretraining.matrices import MatrixOptimizer
 from latchwork.pretraining.model import own_tensors
 
 NOTE, STATE = "checkpoint.json", "state.safetensors"
+PARTS = ("model", "optimizer")
 Tell = Callable[[str], None]
 
 
 def save_checkpoint(
     folder: Path,
     place: Mapping[str, Any],
-    modules: Mapping[str, nn.Module],
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: State | None,
     here: Processes,
     keep: int,
 ) -> None:
-    """Write the checkpoint of place["step"], and remove those before the last `keep`. All processes call it.
-
-    modules: all that training changes, by name: "model", whose parameters the optimiser steps, and a "teacher", if any.
-    """
+    """Write the checkpoint of place["step"], and remove those before the last `keep`. All processes call it."""
     path = folder / f"{place['step']:08d}"
     temporary = folder / f".{path.name}.tmp"
     if here.first:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
     here.wait()
-    tensors = training_tensors(modules, optimizer)
+    tensors = training_tensors(model, optimizer)
     if any(isinstance(each, DTensor) for each in tensors.values()):
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
     elif here.first:
-        for part, mine in by_part(tensors).items():
-            save_file({name: each.detach() for name, each in mine.items()}, temporary / f"{part}.safetensors")
+        for part in PARTS:
+            mine = {name: each.detach() for name, each in tensors.items() if name.startswith(part)}
+            save_file(mine, temporary / f"{part}.safetensors")
     if state is not None:
         whole = State(*(torch.cat(here.gather(each), 1) for each in state))
         if here.first:
@@ -95,12 +93,10 @@ def find_checkpoint(folder: Path, here: Processes, tell: Tell) -> Path | None:
     return path_or_none
 
 
-def load_checkpoint(
-    path: Path, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer, here: Processes
-) -> dict[str, Any]:
-    """Fill modules and optimiser, whatever form was written and is wanted; returns the place."""
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes) -> dict[str, Any]:
+    """Fill model and optimiser, whatever form was written and is wanted; returns the place."""
     make_state(optimizer)
-    tensors = training_tensors(modules, optimizer)
+    tensors = training_tensors(model, optimizer)
     try:
         if (path / "model.safetensors").exists():
             _load_whole(path, tensors)
@@ -120,21 +116,13 @@ def load_state(path: Path, rows: range) -> State | None:
     return State.load(path / STATE).select(list(rows)) if (path / STATE).exists() else None
 
 
-def training_tensors(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All that training changes, by the names of the model's parameters."""
-    tensors = {f"{part}.{name}": each for part, module in modules.items() for name, each in own_tensors(module).items()}
-    for name, parameter in modules["model"].named_parameters():
+    tensors = {f"model.{name}": each for name, each in own_tensors(model).items()}
+    for name, parameter in model.named_parameters():
         for key, each in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{name}.{key}"] = each
     return tensors
-
-
-def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The tensors of each file: by what their names begin with."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for name, each in tensors.items():
-        found.setdefault(name.partition(".")[0], {})[name] = each
-    return found
 
 
 def make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -171,18 +159,18 @@ def why_broken(path: Path) -> str | None:
 
 def _load_whole(path: Path, tensors: Mapping[str, Tensor]) -> None:
     known: set[str] = set()
-    for part, mine in by_part(tensors).items():
-        if not (path / f"{part}.safetensors").is_file():
-            raise KeyError(f"it has no {part}.safetensors")
+    for part in PARTS:
         with safe_open(path / f"{part}.safetensors", "pt") as file, torch.no_grad():
             known |= set(file.keys())
-            for name, target in mine.items():
+            for name, target in tensors.items():
+                if not name.startswith(part):
+                    continue
                 value = file.get_tensor(name) if name in known else None
                 if value is None or value.shape != target.shape:
                     raise KeyError(f"{name} must be {tuple(target.shape)}")
                 if isinstance(target, DTensor):
-                    own = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
-                    target.to_local().copy_(own.to_local())
+                    mine = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
+                    target.to_local().copy_(mine.to_local())
                 else:
                     target.copy_(value)
     if known != set(tensors):

@@ -149,32 +149,12 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeacherConfig:
-    """The running mean of the weights as a teacher (pretraining/teacher.py).
-
-    weight: how much of the loss is of what the mean predicts, the rest being of the token that follows. decay: what is
-    left of the mean after a step; over 1 / (1 - decay) steps it is taken. start: the step from which it teaches.
-    """
-
-    weight: float = 0.5
-    decay: float = 0.99
-    start: int = 100
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        _at_least(0, start=self.start)
-        if not (0 < self.weight < 1 and 0 < self.decay < 1):
-            raise ValueError(f"weight and decay must be above 0 and less than 1; got {self}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
     """A run, but for where it reads, writes and computes.
 
     steps: of the optimiser. vocabulary: what the corpus must have; None takes what it has. precision: "bfloat16" is
     that of autocast, the weights being float32. tbptt: carry the state over so many windows that follow each other in
-    the text, until a document ends; None draws every window anew. teacher: learn also from what the mean of the weights
-    predicts, if given.
+    the text, until a document ends; None draws every window anew.
 
     >>> PretrainingConfig.from_dict({"name": "mine", "stpes": 3})
     Traceback (most recent call last):
@@ -195,7 +175,6 @@ class PretrainingConfig:
     compile: bool = False
     gradient_checkpointing: bool = False
     tbptt: int | None = None
-    teacher: TeacherConfig | None = None
     log_every: int = 50
     seed: int = 0
 
@@ -205,8 +184,6 @@ class PretrainingConfig:
         _at_least(0, seed=self.seed)
         if self.model.kind != "minmax" and (self.tbptt is not None or self.gradient_checkpointing):
             raise ValueError(f"tbptt and gradient_checkpointing are for kind 'minmax'; got {self.model.kind!r}")
-        if self.teacher is not None and self.tbptt is not None:
-            raise ValueError("teacher must be None with tbptt: the teacher begins every window from an empty state")
         changes = [start for start, _ in self.batch.accumulation]
         if self.batch.order == "epochs" and any(start % (self.tbptt or 1) for start in changes):
             raise ValueError(

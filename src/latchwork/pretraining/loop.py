@@ -20,7 +20,6 @@ from latchwork.pretraining.config import PretrainingConfig
 from latchwork.pretraining.distributed import Processes, Strategy, accumulate, share_model
 from latchwork.pretraining.network import Network
 from latchwork.pretraining.optimizer import make_optimizer, set_step
-from latchwork.pretraining.teacher import Teacher
 from latchwork.pretraining.validation import Estimate, estimate
 from latchwork.training.folder import RunFolder
 from latchwork.training.seeds import generator
@@ -81,9 +80,6 @@ class Training:
         self.config, self.model, self.here, self.folder = config, model, here, folder
         self.train_split, self.validation_split = splits
         self.flops, self.peak, self.watch, self.tell = flops, peak, watch, tell
-        if config.teacher is not None and strategy == "fsdp" and here.world > 1:
-            raise ValueError("teacher must be None under fsdp: its mean of the weights is of whole ones")
-        self.teacher = None if config.teacher is None else Teacher(model, config.teacher)
         network = Network(model)
         self.network = share_model(network, strategy, here)
         if config.compile:
@@ -100,7 +96,7 @@ class Training:
             if self.here.first:
                 self.folder.cut(0)
             return
-        self.place = Place(**load_checkpoint(path, self._trained(), self.optimizer, self.here))
+        self.place = Place(**load_checkpoint(path, self.model, self.optimizer, self.here))
         step = max(0, self.place.step - 1)
         state = load_state(path, share(rows_of(self.config, step), self.here.rank, self.here.world))
         if state is not None:
@@ -151,13 +147,11 @@ class Training:
         torch.manual_seed(_dropout_seed(config.seed, self.place.step, here.rank))
         self.network.train()
         self.optimizer.zero_grad()
-        if self.teacher is not None:
-            self.teacher.follow(self.model, self.place.step)
         rows, total, states = sum(len(batch.tokens) for batch in batches), torch.zeros((), device=here.device), []
         for number, batch in enumerate(batches):
             state = self.states[number] if batch.carried else None
             with accumulate(self.network, number == len(batches) - 1):
-                loss, after = self._loss(batch, state, self._teaches())
+                loss, after = self._loss(batch, state)
                 (loss * (len(batch.tokens) / rows)).backward()
             total += loss.detach() * (len(batch.tokens) / rows)
             states.append(after)
@@ -173,18 +167,12 @@ class Training:
         self.states = states if config.tbptt is not None else []
         return mean, norm
 
-    def _teaches(self) -> Teacher | None:
-        """The teacher, if there is one and this step is one of its."""
-        return self.teacher if self.teacher is not None and self.place.step >= self.teacher.config.start else None
-
-    def _loss(self, batch: Batch, state: State | None, teacher: Teacher | None = None) -> Any:
+    def _loss(self, batch: Batch, state: State | None) -> Any:
         device = self.here.device
         tokens, targets = batch.tokens.to(device), batch.targets.to(device)
         reset = None if batch.reset is None else batch.reset.to(device)
         with self._precision():
-            if teacher is None:
-                return self.network(tokens, targets, state, reset)
-            return self.network(tokens, targets, taught=teacher.predict(tokens), weight=teacher.config.weight)
+            return self.network(tokens, targets, state, reset)
 
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.here.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
@@ -221,11 +209,7 @@ class Training:
             self.place.lines = self.folder.lines
         state = State.join(self.states) if self.states else None
         path, keep = self.folder.path / CHECKPOINTS, self.config.checkpoint.keep
-        save_checkpoint(path, asdict(self.place), self._trained(), self.optimizer, state, self.here, keep)
-
-    def _trained(self) -> dict[str, nn.Module]:
-        """The modules that training changes, by the names that a checkpoint has for them."""
-        return {"model": self.model} | ({} if self.teacher is None else {"teacher": self.teacher.model})
+        save_checkpoint(path, asdict(self.place), self.model, self.optimizer, state, self.here, keep)
 
     def close(self) -> None:
         """Let go of DDP while the processes are still together.

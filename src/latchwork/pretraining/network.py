@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latchwork.models import MinMaxRNC_LM
-from latchwork.modules.state import State
 
 
 class Network(nn.Module):
@@ -19,24 +17,8 @@ class Network(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(
-        self,
-        tokens: Tensor,
-        targets: Tensor,
-        state: Any = None,
-        reset: Tensor | None = None,
-        taught: Tensor | None = None,
-        weight: float = 0.0,
-    ) -> Any:
-        """tokens, targets: (B, T). state, reset: for ours alone.
-
-        taught: what a teacher predicts, (B, T, V); then that part `weight` of the loss is the cross-entropy with it.
-        """
-        if taught is not None:
-            logits, after = self.model(tokens)
-            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-            from_teacher = F.cross_entropy(logits.flatten(0, 1), taught.flatten(0, 1))
-            return torch.lerp(loss, from_teacher, weight), after.detach() if isinstance(after, State) else None
+    def forward(self, tokens: Tensor, targets: Tensor, state: Any = None, reset: Tensor | None = None) -> Any:
+        """tokens, targets: (B, T). state, reset: for ours alone."""
         if isinstance(self.model, MinMaxRNC_LM):
             loss, after = self.model.loss(tokens, targets, state, reset=reset)
             return loss, after.detach()
