@@ -76,13 +76,12 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
     """One row a model."""
     rows = []
     for name, records in tokens.items():
-        optimizer = records[0]["config"]["optimizer"]
         same = timed.get(name, [])
         rows.append(
             [
                 NAMES[name],
                 f"{records[0]['parameters']:,}",
-                f"{optimizer['name']} {optimizer['learning_rate']:g}",
+                optimizer_words(records[0]["config"]["optimizer"]),
                 losses(records),
                 difference(records, tokens.get(OURS, [])) if name != OURS else NONE,
                 read_through(records),
@@ -116,6 +115,16 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         "seconds they took",
     ]
     return f"{about}\n\n{table(head, rows)}"
+
+
+def optimizer_words(optimizer: dict[str, Any]) -> str:
+    """Its name and rate, as the table of rates has them.
+
+    >>> optimizer_words({"name": "soap", "power": 0.65, "learning_rate": 3e-3})
+    'soap^0.65 0.003'
+    """
+    power = optimizer.get("power", 0.5)  # of records from before there was one, Adam's
+    return f"{optimizer['name']}{'' if power == 0.5 else f'^{power:g}'} {optimizer['learning_rate']:g}"
 
 
 def losses(records: Sequence[Record]) -> str:
