@@ -121,8 +121,8 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
 }
 
-# Of baselines what benchmarks/characters.py --tune found best; the others have their configuration's. The Transformer is
-# better with SOAP after 500 steps, but not after 2,000: see docs/characters.md.
+# Of baselines what benchmarks/characters.py --tune found best; the others have their configuration's. The Transformer
+# is better with SOAP after 500 steps, but not after 2,000: see docs/characters.md.
 OPTIMIZERS = {
     "char-1m-transformer": MUON,
     "char-1m-lstm": replace(MUON, learning_rate=8e-3),
