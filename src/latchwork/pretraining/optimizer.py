@@ -15,7 +15,7 @@ from latchwork.pretraining.soap import Soap
 KINDS = {"adamw": torch.optim.AdamW, "muon": Muon, "soap": Soap}
 RATES = "A_log"  # Mamba's, which its authors let no decay touch: by their shape they are a matrix, in their use not
 # What words come in and go out by: AdamW steps it.
-OUTER = re.compile(r"(^|\.)(\w*emb\w*|head|lm_head|wte|wpe|bigram)\.")
+OUTER = re.compile(r"(^|\.)((\w*_)?emb(ed\w*)?|head|lm_head|wte|wpe|bigram)\.")
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
