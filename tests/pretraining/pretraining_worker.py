@@ -49,6 +49,7 @@ STREAMS = replace(PLAIN, tbptt=6)
 BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
 ORTHOGONAL = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="muon"))
 TURNED = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="soap"))
+UPHILL = replace(STREAMS, optimizer=replace(PLAIN.optimizer, ascent=0.5))
 # out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
 TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
     ("ddp", PLAIN, "ddp", None),
@@ -67,6 +68,9 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("soap", TURNED, "fsdp", None),
     ("soap-cut", TURNED, "fsdp", 3),
     ("soap-cut", TURNED, "fsdp", None),
+    ("uphill-ddp", UPHILL, "ddp", None),
+    ("uphill-fsdp", UPHILL, "fsdp", 3),
+    ("uphill-fsdp", UPHILL, "fsdp", None),
 )
 
 
@@ -84,10 +88,10 @@ def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
     for port, (name, config, strategy, cut) in zip(ports, TWO_PROCESSES, strict=True):
         os.environ["MASTER_PORT"] = str(port)
 
-        def cut_off(self: loop.Training, cut: int | None = cut) -> tuple[float, float]:
+        def cut_off(self: loop.Training, rate: float, cut: int | None = cut) -> tuple[float, float]:
             if self.place.step == cut:
                 raise CutOffError
-            return step(self)
+            return step(self, rate)
 
         loop.Training._step = cut_off
         with nullcontext() if cut is None else suppress(CutOffError):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pretraining_cases import make_corpus, tiny, without_time
 from safetensors.torch import load_file
+from torch import nn
 
 from latchwork.pretraining.config import ModelConfig, OptimizerConfig
 from latchwork.pretraining.model import make_model
@@ -63,6 +64,13 @@ def test_the_matrices_between_embedding_and_head_step_in_their_own_way(kind, siz
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 
 
+def test_a_name_that_merely_holds_the_letters_of_embedding_is_a_matrix_inside():
+    parts = {name: nn.Linear(4, 4) for name in ("members", "embed_tokens", "tok_emb", "embedding", "wte", "remembered")}
+    groups = make_optimizer(nn.ModuleDict(parts), make_config("muon")).param_groups
+    inside = {id(each) for group in groups if "momentum" in group for each in group["params"]}
+    assert {name for name, part in parts.items() if id(part.weight) in inside} == {"members", "remembered"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(name, tmp_path):
     class Cut(Exception):
@@ -96,6 +104,9 @@ def test_a_run_that_is_cut_off_ends_with_the_same_bits(name, tmp_path):
         {"power": 1.1, "name": "soap"},
         {"power": 0.6, "name": "muon"},
         {"power": 0.6},
+        {"ascent": -0.1},
+        {"ascent": float("nan")},
+        {"ascent": float("inf")},
     ],
 )
 def test_bad_values_are_named(changes):

@@ -120,6 +120,12 @@ def test_soap_goes_on_under_fsdp_with_the_same_bits_and_begins_as_one_process_do
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
+def test_ddp_and_fsdp_go_uphill_alike(one, two):
+    # One process goes along the gradient of other rows: a third of its own, which are more.
+    assert_same_up_to_rounding(two / "uphill-ddp", two / "uphill-fsdp")
+    assert losses(two / "uphill-ddp") != pytest.approx(losses(one / "streams"), rel=2e-4)
+
+
 def test_a_baseline_is_shared_too(one, two):
     assert_same_up_to_rounding(one / "lstm", two / "lstm")
     assert load_model(two / "lstm" / "model")(torch.zeros(1, 2, dtype=torch.long))[0].shape == (1, 2, 8)

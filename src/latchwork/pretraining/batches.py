@@ -39,6 +39,11 @@ class Batch:
     reset: Tensor | None = None
     carried: bool = False
 
+    def first(self, rows: int) -> Batch:
+        """The first rows alone."""
+        reset = None if self.reset is None else self.reset[:rows]
+        return Batch(self.tokens[:rows], self.targets[:rows], reset, self.carried)
+
 
 def rows_of(config: PretrainingConfig, step: int) -> int:
     """The sequences that a step sees, of all processes together."""

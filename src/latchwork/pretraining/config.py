@@ -53,7 +53,8 @@ class OptimizerConfig:
     (pretraining/soap.py), and all else as AdamW does. power: of soap, that of the mean squares that it divides by, 0.5
     being Adam's.
     weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the
-    gradient, or None.
+    gradient, or None. ascent: how far uphill, in the norm of all weights together, the gradient is taken at the full
+    learning rate, and less by as much as that has fallen (pretraining/ascent.py): the rho of SAM. 0 for where they are.
     """
 
     learning_rate: float
@@ -66,6 +67,7 @@ class OptimizerConfig:
     weight_decay: tuple[tuple[int, float], ...] = ((0, 0.1),)
     decay: Literal["matrices", "all"] = "matrices"
     clip: float | None = 1.0
+    ascent: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -78,6 +80,8 @@ class OptimizerConfig:
             raise ValueError(f"name must be 'adamw', 'muon' or 'soap', and matrix_rate positive; got {self}")
         if not 0 < self.power <= 1 or (self.power != 0.5 and self.name != "soap"):
             raise ValueError(f"power must be above 0 and at most 1, and 0.5 where name is not 'soap'; got {self}")
+        if not 0 <= self.ascent < float("inf"):
+            raise ValueError(f"ascent must be at least 0 and finite; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)

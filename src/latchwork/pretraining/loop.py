@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from math import exp, isfinite
 from typing import Any
@@ -14,6 +14,7 @@ from torch import nn
 
 from latchwork.files import write_json
 from latchwork.modules.state import State
+from latchwork.pretraining.ascent import PART, uphill
 from latchwork.pretraining.batches import Batch, Split, read_batches, rows_of, share, validation_batch
 from latchwork.pretraining.checkpoint import Tell, find_checkpoint, load_checkpoint, load_state, save_checkpoint
 from latchwork.pretraining.config import PretrainingConfig
@@ -112,7 +113,7 @@ class Training:
         while place.step < config.steps:
             start, processor_start = time.monotonic(), time.process_time()
             rate = set_step(self.optimizer, config, place.step)
-            loss, norm = self._step()
+            loss, norm = self._step(rate)
             place.step += 1
             place.tokens += rows_of(config, place.step - 1) * config.batch.context
             place.seconds += time.monotonic() - start
@@ -140,7 +141,7 @@ class Training:
                 self.save()
         return place
 
-    def _step(self) -> tuple[float, float]:
+    def _step(self, rate: float) -> tuple[float, float]:
         """One step of the optimiser; its loss, and the norm of its gradient before clipping."""
         config, here = self.config, self.here
         batches = read_batches(config, self.train_split, self.place.step, here.rank, here.world)
@@ -148,13 +149,14 @@ class Training:
         self.network.train()
         self.optimizer.zero_grad()
         rows, total, states = sum(len(batch.tokens) for batch in batches), torch.zeros((), device=here.device), []
-        for number, batch in enumerate(batches):
-            state = self.states[number] if batch.carried else None
-            with accumulate(self.network, number == len(batches) - 1):
-                loss, after = self._loss(batch, state)
-                (loss * (len(batch.tokens) / rows)).backward()
-            total += loss.detach() * (len(batch.tokens) / rows)
-            states.append(after)
+        with self._uphill(batches[0], rate):
+            for number, batch in enumerate(batches):
+                state = self.states[number] if batch.carried else None
+                with accumulate(self.network, number == len(batches) - 1):
+                    loss, after = self._loss(batch, state)
+                    (loss * (len(batch.tokens) / rows)).backward()
+                total += loss.detach() * (len(batch.tokens) / rows)
+                states.append(after)
         mean = here.mean(total)
         norm: Any = nn.utils.clip_grad_norm_(self.model.parameters(), config.optimizer.clip or float("inf"))
         norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
@@ -166,6 +168,17 @@ class Training:
         self.optimizer.step()
         self.states = states if config.tbptt is not None else []
         return mean, norm
+
+    def _uphill(self, batch: Batch, rate: float) -> AbstractContextManager[None]:
+        """Within it the weights are where the gradient is to be taken: where they are, or uphill of it."""
+        optimizer = self.config.optimizer
+        if not optimizer.ascent:
+            return nullcontext()
+        rows = -(-len(batch.tokens) // PART)
+        state = self.states[0].select(torch.arange(rows)) if batch.carried else None
+        with accumulate(self.network, last=True):
+            self._loss(batch.first(rows), state)[0].backward()
+        return uphill(self.model.parameters(), optimizer.ascent * rate / optimizer.learning_rate)
 
     def _loss(self, batch: Batch, state: State | None) -> Any:
         device = self.here.device
