@@ -120,11 +120,12 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
 def optimizer_words(optimizer: dict[str, Any]) -> str:
     """Its name and rate, as the table of rates has them.
 
-    >>> optimizer_words({"name": "soap", "power": 0.65, "learning_rate": 3e-3})
-    'soap^0.65 0.003'
+    >>> optimizer_words({"name": "soap", "power": 0.65, "ascent": 0.2, "learning_rate": 3e-3})
+    'soap^0.65 uphill 0.003'
     """
-    power = optimizer.get("power", 0.5)  # of records from before there was one, Adam's
-    return f"{optimizer['name']}{'' if power == 0.5 else f'^{power:g}'} {optimizer['learning_rate']:g}"
+    power, ascent = optimizer.get("power", 0.5), optimizer.get("ascent", 0.0)  # as in records from before they were
+    name = f"{optimizer['name']}{'' if power == 0.5 else f'^{power:g}'}{' uphill' if ascent else ''}"
+    return f"{name} {optimizer['learning_rate']:g}"
 
 
 def losses(records: Sequence[Record]) -> str:

@@ -35,12 +35,16 @@ OPTIMIZERS = {
     "muon": MUON,
     "soap": SOAP,
     "soap^0.65": replace(SOAP, power=0.65),
+    "muon uphill": replace(MUON, ascent=0.2),
+    "soap uphill": replace(SOAP, ascent=0.2),
 }
 RATES = {
     "adamw": (2e-3, 6e-3),
     "muon": (2e-3, 4e-3, 8e-3, 1.6e-2),
     "soap": (2e-3, 4e-3, 8e-3, 1.6e-2),
     "soap^0.65": (3e-3, 4e-3, 8e-3, 1.6e-2),
+    "muon uphill": (4e-3, 8e-3),
+    "soap uphill": (4e-3,),
 }
 # Of ours what the paper leaves open, one thing changed at a time, with about as many parameters, for all steps: what is
 # better after 500 is often not after 2,000. None takes an option away.
@@ -72,6 +76,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 # What ours was before, by the optimiser that it had.
 BEFORE = {"n_layers": 6, "d_model": 104, "d_state": 768, "tie_weights": None}
 VARIANTS_BEFORE: dict[str, tuple[OptimizerConfig, dict[str, Any]]] = {
+    "SOAP^0.65, no ascent": (replace(SOAP, learning_rate=3e-3, power=0.65), {}),
     "SOAP, six layers, one embedding": (SOAP, BEFORE),
     "SOAP, six layers, one embedding, no bigram table": (SOAP, {**BEFORE, "bigram": None}),
     "Muon, six layers, one embedding, no bigram table": (MUON, {**BEFORE, "bigram": None}),

@@ -76,7 +76,7 @@ CHARACTERS = PretrainingConfig(
             "tie_weights": False,
         }
     ),
-    optimizer=replace(SOAP, learning_rate=3e-3, power=0.65),
+    optimizer=replace(SOAP, learning_rate=3e-3, power=0.65, ascent=0.2),
     schedule=ScheduleConfig(shape="cosine", warmup=0.05, final=0.0),
     batch=BatchConfig(micro=12, context=64, order="epochs"),
     validation=ValidationConfig(every=500, batches=200, batch_size=12),
@@ -127,7 +127,7 @@ OPTIMIZERS = {
     "char-1m-transformer": MUON,
     "char-1m-lstm": replace(MUON, learning_rate=8e-3),
     "char-1m-gru": replace(MUON, learning_rate=8e-3),
-    "char-1m-mamba": SOAP,
+    "char-1m-mamba": replace(SOAP, ascent=0.2),
 }
 
 
