@@ -53,7 +53,8 @@ def write(folder: Path, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(mark not in text for mark in MARKS):
         raise ValueError(f"{page} must have the lines {' and '.join(MARKS)}")
-    parts = [results(tokens, by_name(read_stage("time", folder))), contexts(tokens)]
+    timed, plain = (by_name(read_stage(stage, folder)) for stage in ("time", "plain"))
+    parts = [results(tokens, plain, timed), contexts(tokens)]
     if subwords := read_stage("subwords", folder):
         parts += ["### GPT-2's tokens", of_subwords(subwords)]
     if tuning := read_stage("tuning", folder):
@@ -72,11 +73,11 @@ def by_name(records: Sequence[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> str:
+def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], timed: dict[str, list[Record]]) -> str:
     """One row a model."""
     rows = []
     for name, records in tokens.items():
-        same = timed.get(name, [])
+        same, level = timed.get(name, []), plain.get(name, [])
         rows.append(
             [
                 NAMES[name],
@@ -84,6 +85,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
                 optimizer_words(records[0]["config"]["optimizer"]),
                 losses(records),
                 difference(records, tokens.get(OURS, [])) if name != OURS else NONE,
+                losses(level) if level else NONE,
                 read_through(records),
                 f"{mean(each['processor_seconds'] for each in records):.0f}",
                 losses(same) if same else NONE,
@@ -97,10 +99,11 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
-        "difference of equal seeds, for a seed draws the windows of its validation too. Equal time: the steps that a "
-        "model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs by the load of "
-        "the machine. Read through: after equal tokens, the whole validation text as one sequence, the state carried "
-        "along, which a Transformer of finite memory cannot."
+        "difference of equal seeds, for a seed draws the windows of its validation too. Not uphill: with the gradients "
+        "taken where the weights are, as at equal time, for going uphill takes a third more of it. Equal time: the "
+        "steps that a model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs "
+        "by the load of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
+        "state carried along, which a Transformer of finite memory cannot."
     )
     head = [
         "model",
@@ -108,6 +111,7 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         "optimiser and rate",
         "loss at equal tokens",
         "less minmax",
+        "not uphill",
         "read through",
         "seconds",
         "loss at equal time",

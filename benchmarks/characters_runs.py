@@ -92,7 +92,7 @@ SUBWORD_STEPS = 200
 
 @dataclass(frozen=True)
 class Run:
-    """One training. stage: "tuning", "tokens", "time" or "subwords". words: what sets it apart in its stage."""
+    """One training. stage: "tuning", "tokens", "plain", "time", "subwords". words: what sets it apart in its stage."""
 
     stage: str
     words: str
@@ -138,19 +138,35 @@ def token_runs(models: Sequence[str], seeds: int) -> list[Run]:
     ]
 
 
+def plain(config: PretrainingConfig) -> PretrainingConfig:
+    """The configuration with its gradients taken where the weights are."""
+    return replace(config, optimizer=replace(config.optimizer, ascent=0.0))
+
+
+def plain_runs(models: Sequence[str], seeds: int) -> list[Run]:
+    """As `token_runs`, of the models that go uphill, without it."""
+    uphill = [name for name in models if find_config(name).optimizer.ascent]
+    return [
+        Run("plain", f"seed {seed}", plain(replace(find_config(name), seed=seed)))
+        for seed in range(seeds)
+        for name in uphill
+    ]
+
+
 def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
     """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it.
 
-    Steps and budget are taken from the records of seed 0 at equal tokens; a model that has none yet is left out.
+    None goes uphill, which takes a third more of time. Steps and budget are taken from the records of seed 0 at equal
+    tokens; a model that has none yet is left out.
     """
     budget = read_json(folder / token_runs([NANOGPT], 1)[0].file)
     if budget is None:
         return []
     found = []
     for name in models:
-        own = read_json(folder / token_runs([name], 1)[0].file)
+        own = read_json(folder / (plain_runs([name], 1) or token_runs([name], 1))[0].file)
         if own is not None:
-            config = find_config(name)
+            config = plain(find_config(name))
             steps = max(1, round(config.steps * budget["processor_seconds"] / own["processor_seconds"]))
             found += [Run("time", f"seed {seed}", replace(config, steps=steps, seed=seed)) for seed in range(seeds)]
     return sorted(found, key=lambda run: run.config.seed)
