@@ -100,7 +100,7 @@ def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], tim
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
         "difference of equal seeds, for a seed draws the windows of its validation too. Not uphill: with the gradients "
-        "taken where the weights are, as at equal time, for going uphill takes a third more of it. Equal time: the "
+        "taken where the weights are, as at equal time, for going uphill takes a quarter more of it. Equal time: the "
         "steps that a model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs "
         "by the load of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
         "state carried along, which a Transformer of finite memory cannot."

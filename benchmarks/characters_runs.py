@@ -156,7 +156,7 @@ def plain_runs(models: Sequence[str], seeds: int) -> list[Run]:
 def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
     """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it.
 
-    None goes uphill, which takes a third more of time. Steps and budget are taken from the records of seed 0 at equal
+    None goes uphill, which takes a quarter more of time. Steps and budget are taken from the records of seed 0 at equal
     tokens; a model that has none yet is left out.
     """
     budget = read_json(folder / token_runs([NANOGPT], 1)[0].file)
