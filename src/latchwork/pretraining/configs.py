@@ -125,7 +125,7 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
 # is better with SOAP after 500 steps, but not after 2,000: see docs/characters.md.
 OPTIMIZERS = {
     "char-1m-transformer": MUON,
-    "char-1m-lstm": replace(MUON, learning_rate=8e-3),
+    "char-1m-lstm": replace(MUON, learning_rate=8e-3, ascent=0.2),
     "char-1m-gru": replace(MUON, learning_rate=8e-3),
     "char-1m-mamba": replace(SOAP, ascent=0.2),
 }
