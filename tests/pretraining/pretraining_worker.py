@@ -88,10 +88,10 @@ def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
     for port, (name, config, strategy, cut) in zip(ports, TWO_PROCESSES, strict=True):
         os.environ["MASTER_PORT"] = str(port)
 
-        def cut_off(self: loop.Training, rate: float, cut: int | None = cut) -> tuple[float, float]:
+        def cut_off(self: loop.Training, cut: int | None = cut) -> tuple[float, float]:
             if self.place.step == cut:
                 raise CutOffError
-            return step(self, rate)
+            return step(self)
 
         loop.Training._step = cut_off
         with nullcontext() if cut is None else suppress(CutOffError):

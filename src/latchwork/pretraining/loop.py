@@ -21,6 +21,7 @@ from latchwork.pretraining.config import PretrainingConfig
 from latchwork.pretraining.distributed import Processes, Strategy, accumulate, share_model
 from latchwork.pretraining.network import Network
 from latchwork.pretraining.optimizer import make_optimizer, set_step
+from latchwork.pretraining.schedule import learning_rate
 from latchwork.pretraining.validation import Estimate, estimate
 from latchwork.training.folder import RunFolder
 from latchwork.training.seeds import generator
@@ -113,7 +114,7 @@ class Training:
         while place.step < config.steps:
             start, processor_start = time.monotonic(), time.process_time()
             rate = set_step(self.optimizer, config, place.step)
-            loss, norm = self._step(rate)
+            loss, norm = self._step()
             place.step += 1
             place.tokens += rows_of(config, place.step - 1) * config.batch.context
             place.seconds += time.monotonic() - start
@@ -141,7 +142,7 @@ class Training:
                 self.save()
         return place
 
-    def _step(self, rate: float) -> tuple[float, float]:
+    def _step(self) -> tuple[float, float]:
         """One step of the optimiser; its loss, and the norm of its gradient before clipping."""
         config, here = self.config, self.here
         batches = read_batches(config, self.train_split, self.place.step, here.rank, here.world)
@@ -149,7 +150,7 @@ class Training:
         self.network.train()
         self.optimizer.zero_grad()
         rows, total, states = sum(len(batch.tokens) for batch in batches), torch.zeros((), device=here.device), []
-        with self._uphill(batches[0], rate):
+        with self._uphill(batches[0]):
             for number, batch in enumerate(batches):
                 state = self.states[number] if batch.carried else None
                 with accumulate(self.network, number == len(batches) - 1):
@@ -169,7 +170,7 @@ class Training:
         self.states = states if config.tbptt is not None else []
         return mean, norm
 
-    def _uphill(self, batch: Batch, rate: float) -> AbstractContextManager[None]:
+    def _uphill(self, batch: Batch) -> AbstractContextManager[None]:
         """Within it the weights are where the gradient is to be taken: where they are, or uphill of it."""
         optimizer = self.config.optimizer
         if not optimizer.ascent:
@@ -178,6 +179,7 @@ class Training:
         state = self.states[0].select(torch.arange(rows)) if batch.carried else None
         with accumulate(self.network, last=True):
             self._loss(batch.first(rows), state)[0].backward()
+        rate = learning_rate(self.config, self.place.step)
         return uphill(self.model.parameters(), optimizer.ascent * rate / optimizer.learning_rate)
 
     def _loss(self, batch: Batch, state: State | None) -> Any:
