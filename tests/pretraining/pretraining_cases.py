@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pytest
 
 from latchwork.pretraining.config import (
     BatchConfig,
@@ -17,6 +18,8 @@ from latchwork.pretraining.config import (
     ScheduleConfig,
     ValidationConfig,
 )
+from latchwork.pretraining.loop import Progress
+from latchwork.pretraining.run import pretrain
 from latchwork.pretraining.shards import write_corpus
 from latchwork.pretraining.tokenizers import Characters
 
@@ -47,6 +50,25 @@ def make_corpus(folder: Path, seed: int = 0) -> Path:
 
     write_corpus(folder, Characters(LETTERS), documents(40), documents(8), shard_tokens=500)
     return folder
+
+
+class CutOffError(Exception):
+    """A run ends here."""
+
+
+def run_whole_and_cut_off(config: PretrainingConfig, corpus: Path, folder: Path, after: int = 5) -> tuple[Path, Path]:
+    """The folders of a run that was never cut off, and of one that was after so many steps and then gone on with."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == after:
+            raise CutOffError
+
+    whole, cut = folder / "whole", folder / "cut"
+    pretrain(config, corpus, whole, peak=1.0)
+    with pytest.raises(CutOffError):
+        pretrain(config, corpus, cut, peak=1.0, watch=stop)
+    pretrain(config, corpus, cut, peak=1.0)
+    return whole, cut
 
 
 TIMES = ("seconds", "processor_seconds", "tokens_per_second", "utilisation", "peak", "date")

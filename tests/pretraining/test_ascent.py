@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pretraining_cases import make_corpus, tiny
+from pretraining_cases import make_corpus, run_whole_and_cut_off, tiny
 from safetensors.torch import load_file
 from torch import nn
 
@@ -73,19 +73,8 @@ def test_a_run_takes_its_gradients_uphill(rows, corpus, tmp_path):
 
 @pytest.mark.parametrize("tbptt", [None, 3])
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(tbptt, corpus, tmp_path):
-    class Cut(Exception):
-        pass
-
-    def stop(progress):
-        if progress.step == 5:
-            raise Cut
-
-    config = make_config(tbptt=tbptt)
-    pretrain(config, corpus, tmp_path / "whole", peak=1.0)
-    with pytest.raises(Cut):
-        pretrain(config, corpus, tmp_path / "cut", peak=1.0, watch=stop)
-    pretrain(config, corpus, tmp_path / "cut", peak=1.0)
-    one, other = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "cut"))
+    folders = run_whole_and_cut_off(make_config(tbptt=tbptt), corpus, tmp_path)
+    one, other = (load_file(folder / "model" / "model.safetensors") for folder in folders)
     assert all(torch.equal(one[each], other[each]) for each in one)
 
 

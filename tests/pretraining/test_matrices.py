@@ -4,14 +4,13 @@ import json
 
 import pytest
 import torch
-from pretraining_cases import make_corpus, tiny, without_time
+from pretraining_cases import make_corpus, run_whole_and_cut_off, tiny, without_time
 from safetensors.torch import load_file
 from torch import nn
 
 from latchwork.pretraining.config import ModelConfig, OptimizerConfig
 from latchwork.pretraining.model import make_model
 from latchwork.pretraining.optimizer import make_optimizer
-from latchwork.pretraining.run import pretrain
 
 NAMES = ("muon", "soap")
 
@@ -73,23 +72,13 @@ def test_a_name_that_merely_holds_the_letters_of_embedding_is_a_matrix_inside():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_cut_off_ends_with_the_same_bits(name, tmp_path):
-    class Cut(Exception):
-        pass
-
-    def stop(progress):
-        if progress.step == 5:
-            raise Cut
-
     corpus, config = make_corpus(tmp_path / "corpus"), tiny(optimizer=make_config(name))
-    pretrain(config, corpus, tmp_path / "whole", peak=1.0)
-    with pytest.raises(Cut):
-        pretrain(config, corpus, tmp_path / "cut", peak=1.0, watch=stop)
-    pretrain(config, corpus, tmp_path / "cut", peak=1.0)
-    one, other = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "cut"))
+    folders = run_whole_and_cut_off(config, corpus, tmp_path)
+    one, other = (load_file(folder / "model" / "model.safetensors") for folder in folders)
     assert all(torch.equal(one[each], other[each]) for each in one)
     lines = [
-        [without_time(json.loads(line)) for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
-        for run in ("whole", "cut")
+        [without_time(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for folder in folders
     ]
     assert lines[0] == lines[1]
 
