@@ -2,7 +2,7 @@
 
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
-from latchwork.ops import blurred_scan, minmax_scan, minmax_step
+from latchwork.ops import minmax_scan, minmax_step, use_backend
 
 __all__ = [
     "MinMaxLayer",
@@ -12,8 +12,8 @@ __all__ = [
     "MinMaxRNCLMConfig",
     "MinMaxRNC_LM",
     "State",
-    "blurred_scan",
     "minmax_scan",
     "minmax_step",
+    "use_backend",
 ]
 __version__ = "0.1.0"

@@ -7,8 +7,14 @@
 #include <initializer_list>
 #include <random>
 
+#include "abi.h"
+
 extern "C" {
+#define DECLARE(isa, name, structure, degree) int latchwork_##name(const structure*);
+ENTRIES(DECLARE, _)
+int64_t latchwork_layer_tape(const Layer*);
 const char* latchwork_isa();
+int64_t latchwork_fail_allocation(int64_t);
 void __sanitizer_set_death_callback(void (*)()) __attribute__((weak));  // null without the sanitizers
 // Fresh memory is full of NaN: a number that is used before it is written shows. Each program has this header once.
 const char* __asan_default_options() {
@@ -24,13 +30,23 @@ struct Random {  // not the distributions of the standard library, which differ 
     double uniform() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 };
 
+// Whether a kernel that finds no memory says so. What it has written until then is of no use; the address sanitizer sees
+// what it did not give back.
+template <class Structure>
+bool says_when_out_of_memory(Random& random, int (*kernel)(const Structure*), const Structure* p) {
+    latchwork_fail_allocation(random.below(4));
+    const int code = kernel(p);
+    const bool failed = latchwork_fail_allocation(-1) < 0;
+    return failed == (code == NO_MEMORY);
+}
+
 // Run `each(random, index, seed)` for every case. The program's exit code: 77 if the processor lacks the instructions.
 template <class Each>
 int run_cases(int count, char** arguments, int64_t otherwise, void (*say_case)(), Each each) {
     auto argument = [&](int i, int64_t value) { return i < count ? std::atoll(arguments[i]) : value; };
     const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, otherwise);
     const char* isa = std::getenv("LATCHWORK_ISA");
-    if (isa && std::strcmp(isa, latchwork_isa())) {
+    if (!latchwork_isa()) {
         std::fprintf(stderr, "%s: not on this processor\n", isa);
         return 77;
     }

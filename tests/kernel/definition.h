@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "problem.h"
+#include "abi.h"
 
 namespace definition {
 
@@ -102,19 +102,6 @@ void step_back_one(C r, C s, C x, C g, C& grad_r, C& grad_s, C& grad_x) {
     grad_r = of_minimum(r, x, grad_m);
     grad_x = of_minimum(x, r, grad_m);
 }
-// The same with near ties shared: see ops/blur.py.
-template <class C>
-C share(C a, C b, double blur) {
-    const C apart = a == b ? C(0) : a - b, scaled = apart * C(0.5 / blur) + C(0.5);
-    return minimum(maximum(scaled, C(0)), C(1));
-}
-template <class C>
-void blurred_step_back(C r, C s, C x, C g, double blur, C& grad_r, C& grad_s, C& grad_x) {
-    const C of_s = share(s, minimum(r, x), blur), of_r = share(x, r, blur), grad_m = g * (C(1) - of_s);
-    grad_s = g * of_s;
-    grad_r = grad_m * of_r;
-    grad_x = grad_m * (C(1) - of_r);
-}
 // Degree n: a row's n minima and its s that attain its value share g evenly. None attains a NaN: then all get a NaN.
 template <class C>
 void step_back_n(int64_t n, const C* r, const C* s, const C* x, const C* after, const C* g, C* grad_r, C* grad_s,
@@ -137,7 +124,6 @@ void step_back_n(int64_t n, const C* r, const C* s, const C* x, const C* after, 
 template <class C>
 struct Unit {
     int64_t degree, n, time;
-    double blur;
     std::vector<C> r, s, grad, state, x0;  // (T, n, n), (T, n), (T, n), (n), (n)
     std::vector<char> reset;               // (T)
     std::vector<C> x, grad_r, grad_s, grad_state, grad_x0;
@@ -158,9 +144,7 @@ struct Unit {
         for (int64_t t = time - 1; t >= 0; --t) {
             const C* before = reset[t] ? x0.data() : t ? &x[(t - 1) * n] : state.data();
             for (int64_t i = 0; i < n; ++i) g[i] = grad[t * n + i] + carry[i];
-            if (degree == 0 && blur > 0)
-                blurred_step_back(r[t], s[t], *before, g[0], blur, grad_r[t], grad_s[t], carry[0]);
-            else if (degree == 0)
+            if (degree == 0)
                 step_back_one(r[t], s[t], *before, g[0], grad_r[t], grad_s[t], carry[0]);
             else
                 step_back_n(n, &r[t * n * n], &s[t * n], before, &x[t * n], g.data(), &grad_r[t * n * n],

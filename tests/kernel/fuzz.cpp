@@ -5,12 +5,6 @@
 
 #include "tensors.h"
 
-extern "C" {
-int latchwork_forward(const Problem*);
-int latchwork_backward(const Problem*);
-int latchwork_compose(const Problem*);
-}
-
 namespace {
 
 struct Data {
@@ -47,7 +41,6 @@ Problem draw_sizes(Random& random) {
     p.batch = 1 + random.below(3);
     p.threads = 1 + random.below(3);
     p.chunk = random.pick({0, 1, 2, 5, 70, 1000});
-    p.blur = random.percent(70) ? 0 : random.pick({1, 5, 40}) / 1e1;
     int64_t numbers = random.percent(60) ? 1000 : 4000, longest = 12, shortest = 1;  // numbers in r; steps
     const int64_t lot = random.below(1000);
     if (lot < 3) {
@@ -108,10 +101,10 @@ struct Case {
 
     void describe(int64_t index, int64_t seed) const {
         std::snprintf(now, sizeof now,
-                      "%ld of seed %ld, %s: dtype %ld B %ld T %ld width %ld degree %ld chunk %ld blur %g threads %ld "
+                      "%ld of seed %ld, %s: dtype %ld B %ld T %ld width %ld degree %ld chunk %ld threads %ld "
                       "resets %ld%% data %ld nan %g shift %g strides r %ld,%ld s %ld,%ld x %ld,%ld state %ld x0 %ld",
                       long(index), long(seed), latchwork_isa(), long(p.dtype), long(p.batch), long(p.time),
-                      long(p.width), long(p.degree), long(p.chunk), p.blur, long(p.threads), long(resets),
+                      long(p.width), long(p.degree), long(p.chunk), long(p.threads), long(resets),
                       long(data.kind), data.nan_rate, data.shift, long(r.batch_stride), long(r.time_stride), long(s.batch_stride),
                       long(s.time_stride), long(x.batch_stride), long(x.time_stride), long(state.batch_stride),
                       long(x0.batch_stride));
@@ -151,7 +144,7 @@ struct Case {
     }
     template <class C>
     void check_unit(Random& random, int64_t b, int64_t u) {
-        definition::Unit<C> unit{p.degree, n, p.time, p.blur, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+        definition::Unit<C> unit{p.degree, n, p.time, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
         for (int64_t t = 0; t < p.time; ++t) {
             r.append(b, t, u, n * n, unit.r), s.append(b, t, u, n, unit.s), grad.append(b, t, u, n, unit.grad);
             unit.reset.push_back(resets >= 0 && *reset.at(b, t, 0));
@@ -182,6 +175,12 @@ struct Case {
             }
         }
     }
+    // Afterwards the outputs hold nothing.
+    void starve(Random& random) {
+        for (auto kernel : {latchwork_compose, latchwork_forward, latchwork_backward})
+            if (random.percent(10) && p.time && !says_when_out_of_memory(random, kernel, &p))
+                fail("the kernel does not say that there is no memory");
+    }
     void check(Random& random) {
         for (int64_t b = 0; b < p.batch; ++b)
             for (int64_t u = 0; u < p.width; ++u)
@@ -199,5 +198,6 @@ int main(int count, char** arguments) {
         each.describe(index, seed);
         each.call();
         each.check(random);
+        each.starve(random);
     });
 }

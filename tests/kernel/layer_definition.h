@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "layer.h"
+#include "abi.h"
 
 namespace definition {
 
@@ -101,7 +101,8 @@ inline double kept(uint64_t seed, double dropout, int64_t row, int64_t column) {
 
 struct LayerRows {
     int64_t batch, time, width, hidden, outputs;
-    bool gated_conv, gated_ffn, squared;
+    bool gated_conv, gated_ffn;
+    int64_t activation;
     uint64_t seed;
     double dropout;
     Norm norm_conv, norm_ffn, norm_neuron;
@@ -114,21 +115,28 @@ struct LayerRows {
 
     bool begins(int64_t row) const { return !reset.empty() && reset[row]; }
 
+    double act(double x) const {
+        const double positive = x < 0 ? 0 : x;
+        return activation == SWISH ? x * sigmoid(x) : activation == RELU_SQUARED ? positive * positive : positive;
+    }
+    double slope(double x) const {
+        const double open = sigmoid(x);
+        if (activation == SWISH) return open * (1 + x * (1 - open));
+        return activation == RELU_SQUARED ? (x < 0 ? 0 : 2 * x) : x <= 0 ? 0 : 1;
+    }
     Numbers activate(const Numbers& x) {
         Numbers y;
         for (int64_t j = 0; j < hidden; ++j) {
             nearest_kink = std::min(nearest_kink, std::isnan(x[j]) ? INFINITY : std::fabs(x[j]));
-            const double positive = x[j] < 0 ? 0 : x[j], act = squared ? positive * positive : positive;
-            y.push_back(gated_ffn ? act * x[hidden + j] : act);
+            y.push_back(gated_ffn ? act(x[j]) * x[hidden + j] : act(x[j]));
         }
         return y;
     }
     Numbers activate_back(const Numbers& x, const Numbers& grad) const {
         Numbers grad_x(x.size());
         for (int64_t j = 0; j < hidden; ++j) {
-            const double positive = x[j] < 0 ? 0 : x[j], act = squared ? positive * positive : positive;
-            grad_x[j] = grad[j] * (squared ? 2 * positive : x[j] <= 0 ? 0 : 1) * (gated_ffn ? x[hidden + j] : 1);
-            if (gated_ffn) grad_x[hidden + j] = grad[j] * act;
+            grad_x[j] = grad[j] * slope(x[j]) * (gated_ffn ? x[hidden + j] : 1);
+            if (gated_ffn) grad_x[hidden + j] = grad[j] * act(x[j]);
         }
         return grad_x;
     }

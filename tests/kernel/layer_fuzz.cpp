@@ -2,19 +2,7 @@
 // COUNT random cases, or only on case INDEX, and compares every number they write with layer_definition.h.
 // LATCHWORK_ISA in the environment chooses the instruction set.
 #include "cases.h"
-#include "head.h"
 #include "layer_definition.h"
-#include "matvec.h"
-
-extern "C" {
-int latchwork_layer_forward(const Layer*);
-int latchwork_layer_backward(const Layer*);
-int64_t latchwork_layer_tape(const Layer*);
-int latchwork_respond(const Response*);
-int latchwork_respond_back(const Response*);
-int latchwork_head(const Head*);
-int latchwork_matvec(const Matvec*);
-}
 
 namespace {
 
@@ -29,6 +17,17 @@ template <class... Values>
     std::fprintf(stderr, "\n");
     say_case();
     std::exit(1);
+}
+
+template <class Structure>
+void run(int (*kernel)(const Structure*), const Structure* p) {
+    if (const int code = kernel(p)) fail("the kernel returned %d", code);
+}
+// To be called last: afterwards the outputs hold nothing.
+template <class Structure>
+void starve(Random& random, int (*kernel)(const Structure*), const Structure* p) {
+    if (random.percent(10) && !says_when_out_of_memory(random, kernel, p))
+        fail("the kernel does not say that there is no memory");
 }
 
 // A tensor in a heap block of exactly its size, so that the address sanitizer sees one element too far.
@@ -119,7 +118,7 @@ bool try_layer(Random& random, const char* number) {
     p.batch = p.time ? rows / p.time : random.below(3);
     const int64_t d = p.width = draw_width(random);
     p.hidden = draw_width(random), p.outputs = draw_width(random), p.threads = 1 + random.below(4);
-    p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.squared = random.percent(50);
+    p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.activation = random.below(3);
     p.seed = random.below(INT64_MAX);
     p.dropout = random.percent(40) ? random.pick({1, 10, 50, 90}) / 100.0 : 0;
     const int64_t N = p.batch * p.time, ups = p.hidden * (1 + p.gated_ffn), kind = random.below(3);
@@ -128,9 +127,9 @@ bool try_layer(Random& random, const char* number) {
     const bool has_first = random.percent(50), wants_first = has_first && random.percent(80);
     std::snprintf(now, sizeof now,
                   "%s: layer B %ld T %ld width %ld hidden %ld outputs %ld threads %ld gated conv %ld gated ffn %ld "
-                  "squared %ld dropout %g norm %ld resets %ld%% first %d",
+                  "activation %ld dropout %g norm %ld resets %ld%% first %d",
                   number, long(p.batch), long(p.time), long(d), long(p.hidden), long(p.outputs), long(p.threads),
-                  long(p.gated_conv), long(p.gated_ffn), long(p.squared), p.dropout, long(kind), long(resets),
+                  long(p.gated_conv), long(p.gated_ffn), long(p.activation), p.dropout, long(kind), long(resets),
                   has_first);
 
     const int64_t scales = kind == NO_NORM ? 0 : d;
@@ -145,13 +144,13 @@ bool try_layer(Random& random, const char* number) {
     for (uint8_t& each : reset) each = random.percent(resets);
 
     definition::LayerRows wanted{
-        p.batch, p.time, d, p.hidden, p.outputs, bool(p.gated_conv), bool(p.gated_ffn), bool(p.squared),
+        p.batch, p.time, d, p.hidden, p.outputs, bool(p.gated_conv), bool(p.gated_ffn), p.activation,
         static_cast<uint64_t>(p.seed), p.dropout, norms[0].norm(kind, epsilon), norms[1].norm(kind, epsilon),
         norms[2].norm(kind, epsilon), conv.linear(d, p.gated_conv ? 1 : 2 * d), up.linear(ups, d),
         down.linear(d, p.hidden), projection.linear(p.outputs, d), widen(u), widen(first), reset,
         {}, widen(grad_z), {}, {}, {}, {}, {}, {}, {}, {}};
     wanted.forward();
-    if (!p.squared && wanted.nearest_kink < 1e-5) return false;
+    if (p.activation == RELU && wanted.nearest_kink < 1e-5) return false;
     wanted.backward();
 
     p.norm_conv = norms[0].pointers(kind, epsilon), p.norm_ffn = norms[1].pointers(kind, epsilon);
@@ -161,15 +160,15 @@ bool try_layer(Random& random, const char* number) {
     const std::vector<Block> inputs{u, first, grad_z, conv.weight, up.weight, down.weight, projection.weight};
     Block z = unwritten(N * p.outputs), again = z, tape = unwritten(N * latchwork_layer_tape(&p));
     p.z = pointer(again);
-    latchwork_layer_forward(&p);  // without a gradient: there is no tape
+    run(latchwork_layer_forward, &p);  // without a gradient: there is no tape
     p.z = pointer(z), p.tape = pointer(tape);
-    latchwork_layer_forward(&p);
+    run(latchwork_layer_forward, &p);
     if (!z.empty() && std::memcmp(z.data(), again.data(), z.size() * sizeof(float))) fail("the tape changes z");
     compare("z", z, wanted.z, LAYER_TOLERANCE);
 
     Block grad_u = unwritten(N * d), grad_first(wants_first ? p.batch * d : 0, 0);
     p.z = nullptr, p.grad_z = pointer(grad_z), p.grad_u = pointer(grad_u), p.grad_first = pointer(grad_first);
-    latchwork_layer_backward(&p);
+    run(latchwork_layer_backward, &p);
     compare("the gradient of u", grad_u, wanted.grad_u, LAYER_TOLERANCE);
     if (wants_first) compare("the gradient of first", grad_first, wanted.grad_first, LAYER_TOLERANCE);
     conv.check("conv", wanted.conv, LAYER_TOLERANCE), up.check("up", wanted.up, LAYER_TOLERANCE);
@@ -179,6 +178,9 @@ bool try_layer(Random& random, const char* number) {
     norms[1].check("norm_ffn", wanted.norm_ffn, LAYER_TOLERANCE);
     norms[2].check("norm_neuron", wanted.norm_neuron, LAYER_TOLERANCE);
     check_unchanged(inputs, {&u, &first, &grad_z, &conv.weight, &up.weight, &down.weight, &projection.weight});
+    starve(random, latchwork_layer_backward, &p);
+    p.z = pointer(z);
+    starve(random, latchwork_layer_forward, &p);
     return true;
 }
 
@@ -205,10 +207,10 @@ void try_response(Random& random, const char* number) {
     const std::vector<Block> inputs{x, z, u, grad_y, output.weight};
     Block y = unwritten(u.size()), grad_x = unwritten(x.size()), grad_z = unwritten(z.size());
     p.x = pointer(x), p.z = pointer(z), p.u = pointer(u), p.y = pointer(y), p.output = output.pointers();
-    latchwork_respond(&p);
+    run(latchwork_respond, &p);
     compare("y", y, wanted.y, RESPONSE_TOLERANCE);
     p.grad_y = pointer(grad_y), p.grad_x = pointer(grad_x), p.grad_z = pointer(grad_z);
-    latchwork_respond_back(&p);
+    run(latchwork_respond_back, &p);
     compare("the gradient of x", grad_x, wanted.grad_x, RESPONSE_TOLERANCE);
     Block grad_gate;
     for (int64_t i = 0; i < p.rows * p.outputs; ++i) {
@@ -220,6 +222,7 @@ void try_response(Random& random, const char* number) {
     if (p.gated) compare("the gradient of the gate", grad_gate, wanted.grad_gate, RESPONSE_TOLERANCE);
     output.check("output", wanted.output, RESPONSE_TOLERANCE);
     check_unchanged(inputs, {&x, &z, &u, &grad_y, &output.weight});
+    starve(random, latchwork_respond, &p), starve(random, latchwork_respond_back, &p);
 }
 
 void try_head(Random& random, const char* number) {
@@ -241,11 +244,12 @@ void try_head(Random& random, const char* number) {
     Block losses = unwritten(p.rows), grad_x = unwritten(wants_x ? x.size() : 0), grad_weight(weight.size(), 0);
     p.x = pointer(x), p.weight = pointer(weight), p.targets = targets.data(), p.losses = pointer(losses);
     p.grad_x = pointer(grad_x), p.grad_weight = wants_weight ? pointer(grad_weight) : nullptr;
-    latchwork_head(&p);
+    run(latchwork_head, &p);
     compare("the loss", losses, wanted.losses, HEAD_TOLERANCE);
     if (wants_x) compare("the gradient of x", grad_x, wanted.grad_x, HEAD_TOLERANCE);
     if (wants_weight) compare("the gradient of the weight", grad_weight, wanted.grad_weight, HEAD_TOLERANCE);
     check_unchanged(inputs, {&x, &weight});
+    starve(random, latchwork_head, &p);
 }
 
 void try_matvec(Random& random, const char* number) {
@@ -283,9 +287,10 @@ void try_matvec(Random& random, const char* number) {
     Block y = unwritten(p.vectors * p.outputs);
     p.weight = p.quantised ? static_cast<const void*>(whole.data()) : weight.data();
     p.scale = pointer(scale), p.bias = pointer(bias), p.x = pointer(x), p.y = pointer(y);
-    latchwork_matvec(&p);
+    run(latchwork_matvec, &p);
     compare("y", y, wanted, MATVEC_TOLERANCE);
     check_unchanged(inputs, {&x, &weight, &scale, &bias});
+    starve(random, latchwork_matvec, &p);
 }
 
 }  // namespace

@@ -5,13 +5,6 @@
 
 #include "tensors.h"
 
-extern "C" {
-int latchwork_move(const Moves*);
-int latchwork_move_back(const Moves*);
-int latchwork_choose(const Choice*);
-int latchwork_choose_back(const Choice*);
-}
-
 namespace {
 
 char now[200];  // the case that runs, for whoever reports an error
@@ -150,6 +143,9 @@ void run_moves(Random& random, int64_t index) {
         }
     for (Tensor* each : {&x, &grad_weights, &grad_state, &grad_x0, &grad_s})
         if (!each->padding_untouched()) fail("the kernel wrote between rows");
+    for (auto kernel : {latchwork_move, latchwork_move_back})
+        if (random.percent(10) && !says_when_out_of_memory(random, kernel, &p))
+            fail("the kernel does not say that there is no memory");
     // A choice that there is not is said, and read from nowhere.
     const int64_t wrong = random.pick({-1, n + own, int64_t(1) << 40, -(int64_t(1) << 40)});
     std::memcpy(choice.at(random.below(p.batch), random.below(t), random.below(p.units * n)), &wrong, 8);
@@ -200,6 +196,9 @@ void run_choice(Random& random, int64_t index) {
         }
     for (Tensor* each : {&weights, &choice, &grad_logits, &grad_own})
         if (!each->padding_untouched()) fail("the kernel wrote between rows");
+    for (auto kernel : {latchwork_choose, latchwork_choose_back})
+        if (random.percent(10) && !says_when_out_of_memory(random, kernel, &p))
+            fail("the kernel does not say that there is no memory");
 }
 
 }  // namespace

@@ -6,10 +6,11 @@ from unittest import mock
 import torch
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, State
+from latchwork.models import token_pairs
 
 DEGREES = [1, 2, 3]
 RESETS = ["never", "random", "everywhere", "first"]
-PAIRS = "latchwork.models.language_model.distinct_pairs"
+PAIRS = "latchwork.models.token_pairs.first_drives"
 
 # What a model can be made of, beyond the defaults: each option at least once, degrees and levels together.
 VARIANTS = {
@@ -24,13 +25,9 @@ VARIANTS = {
     "degree 2, levels": {"degree": 2, "levels": 4, "output_gate": False},
     "degree 3, levels": {"degree": 3, "levels": 7, "norm": "none"},
     "selection": {"degree": 3, "reset_form": "selection", "train_init": True},
-    "permutation, levels": {"degree": 2, "reset_form": "permutation", "levels": 4},
     "transformation": {"degree": 3, "reset_form": "transformation", "train_init": True},
-    "groups": {"groups": ((2, 3), (1, 2)), "reset_form": "selection"},
-    "free groups": {"groups": ((1, 3),), "degree": 2, "conv_type": "gated"},
-    "bank": {"bank": 3, "train_init": True, "s_r_init": "spread"},
-    "bank, groups, no gate": {"bank": 2, "groups": ((1, 3),), "output_gate": False},
-    "bigram": {"bigram": True, "conv_type": "gated"},
+    "extra units": {"extra_units": ((2, 3), (1, 2)), "reset_form": "selection"},
+    "extra matrices": {"extra_units": ((1, 3),), "degree": 2, "conv_type": "gated"},
 }
 
 
@@ -58,8 +55,8 @@ def make_exact_model(vocab_size=7, *, dtype=torch.float32, **changes):
         for layer in model.backbone.layers:
             layer.neuron.x0.copy_(torch.randint(-4, 5, layer.neuron.x0.shape) / 4)
             if layer.neuron.output_gate:
-                layer.neuron.projection.weight[-layer.neuron.d_read :] = 0
-                layer.neuron.projection.bias[-layer.neuron.d_read :] = 0
+                layer.neuron.projection.weight[-layer.neuron.d_state :] = 0
+                layer.neuron.projection.bias[-layer.neuron.d_state :] = 0
             if hasattr(layer.conv, "g"):
                 layer.conv.g.zero_()
     return model.to(dtype).eval()
@@ -75,8 +72,6 @@ EXACT_VARIANTS = {
     "degree 3, gated conv": {"degree": 3, "conv_type": "gated"},
     "levels": {"levels": 5},
     "degree 2, levels": {"degree": 2, "levels": 9},
-    "bank": {"bank": 2},
-    "bigram": {"bigram": True},
 }
 
 
@@ -159,10 +154,8 @@ def without_pairs():
 
 @contextmanager
 def watched_pairs():
-    """A list that fills with what `distinct_pairs` gave: None where the first layer went the plain way."""
-    from latchwork.models import language_model
-
-    given, original = [], language_model.distinct_pairs
+    """A list that fills with what `first_drives` gave: None where the first layer computes its own."""
+    given, original = [], token_pairs.first_drives
 
     def watch(*args, **kwargs):
         given.append(original(*args, **kwargs))

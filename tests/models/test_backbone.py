@@ -1,5 +1,7 @@
 """The cascade is its layers one after the other, then the feed-forward and the norm; and a state goes through."""
 
+import itertools
+
 import pytest
 import torch
 from model_cases import (
@@ -35,10 +37,9 @@ def compose(backbone, u, state=None, reset=None):
 
 
 @each_variant
-@pytest.mark.parametrize("reset", ["never", "random", "first"])
-def test_a_cascade_is_its_layers_then_the_feed_forward_then_the_norm(reset, variant):
+def test_a_cascade_is_its_layers_then_the_feed_forward_then_the_norm(variant):
     backbone = make_backbone(variant, n_layers=3)
-    for T in (1, 9):
+    for T, reset in itertools.product((1, 9), ("never", "random", "first")):
         u, when = torch.randn(2, T, 6, dtype=torch.float64), make_reset(reset, 2, T)
         for state in (None, make_state(backbone, 2)):
             assert_same_run(backbone(u, state, reset=when), compose(backbone, u, state, when))
@@ -64,24 +65,22 @@ def test_the_initial_state_is_what_no_state_means(variant):
 
 
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("chunk_size", [1, 2, 5, 8, 9, 100])
-def test_chunks_equal_the_whole(chunk_size, grad):
+def test_chunks_equal_the_whole(grad):
     backbone = make_backbone()
     u, reset = torch.randn(2, 9, 6, dtype=torch.float64), make_reset("random", 2, 9)
-    for state in (None, make_state(backbone, 2)):
+    for state, chunk_size in itertools.product((None, make_state(backbone, 2)), (1, 2, 5, 8, 9, 100)):
         with torch.set_grad_enabled(grad):
             actual = backbone(u, state, reset=reset, chunk_size=chunk_size)
         assert_same_run(actual, backbone(u, state, reset=reset), 1e-12)
         assert actual[0].requires_grad == grad
 
 
-@pytest.mark.parametrize(("B", "T"), [(0, 0), (0, 1), (0, 5), (2, 0)])
 @pytest.mark.parametrize("degree", [1, 2])
-def test_nothing_gives_nothing_and_keeps_the_state(degree, B, T):
+def test_nothing_gives_nothing_and_keeps_the_state(degree):
     backbone = make_backbone(degree=degree, conv_type="gated")
-    state = make_state(backbone, B)
-    u, reset = torch.zeros(B, T, 6, dtype=torch.float64), torch.zeros(B, T, dtype=torch.bool)
-    for chunk_size in (None, 3):
+    for (B, T), chunk_size in itertools.product([(0, 0), (0, 1), (0, 5), (2, 0)], (None, 3)):
+        state = make_state(backbone, B)
+        u, reset = torch.zeros(B, T, 6, dtype=torch.float64), torch.zeros(B, T, dtype=torch.bool)
         y, after = backbone(u, state, reset=reset, chunk_size=chunk_size)
         assert (y.shape, after.conv.shape, after.x.shape) == (u.shape, state.conv.shape, state.x.shape)
         if T == 0:
@@ -164,8 +163,7 @@ def test_an_argument_that_does_not_fit_is_named(arguments, message):
         backbone(u, State(conv, x), **rest)
 
 
-@pytest.mark.parametrize("levels", [2, 3, 5])
-@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize(("degree", "levels"), [(1, 2), (2, 3), (3, 5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_with_levels_every_state_of_a_network_is_on_the_grid(dtype, degree, levels):
     backbone = make_backbone(levels=levels, degree=degree, train_init=True, dtype=dtype)

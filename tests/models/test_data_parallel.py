@@ -1,10 +1,11 @@
-"""Data parallel training with gloo on 2 processes follows one process: DDP, and FSDP2 on each layer and the root."""
+"""Data parallel training with gloo on 2 processes follows one process: DDP, and FSDP2 of any part."""
 
 from __future__ import annotations
 
 import copy
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -13,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+
+from seen_operations import seen_operations
 
 WORLD = 2
 OPTIMIZERS = {"SGD": lambda p: torch.optim.SGD(p, 0.1), "Adam": lambda p: torch.optim.Adam(p, 1e-2)}
@@ -25,14 +28,25 @@ CASES = [
 ]
 
 
-def distribute(kind: str, model: torch.nn.Module) -> torch.nn.Module:
-    if kind == "DDP":
-        return DistributedDataParallel(model)
+# What is sharded by itself, inside a model that is sharded as a whole.
+PARTS = ["embedding", "head", "backbone"] + [
+    f"backbone.layers.0{part}"
+    for part in ("", ".norm_conv", ".conv", ".ffn", ".ffn.up", ".neuron", ".neuron.projection", ".neuron.output")
+]
+
+
+def shard(model: torch.nn.Module, *parts: str) -> torch.nn.Module:
     mesh = init_device_mesh("cpu", (WORLD,))
-    for layer in model.backbone.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    for part in (*parts, ""):
+        fully_shard(model.get_submodule(part), mesh=mesh)
     return model
+
+
+DISTRIBUTE = {
+    "DDP": DistributedDataParallel,
+    "FSDP": lambda model: shard(model, *(f"backbone.layers.{number}" for number in range(len(model.backbone.layers)))),
+    "FSDP of the whole": shard,
+}
 
 
 def train(model, optimizer, batches, rank=None) -> list[float]:
@@ -67,12 +81,16 @@ def run_cases(rank: int, init: str) -> None:
         batches = [make_tokens(8, T + 1, vocab_size) for _ in range(3)]
         start = copy.deepcopy(model)
         expected = train(model, OPTIMIZERS[optimizer](model.parameters()), batches)
-        for kind in ("DDP", "FSDP"):
-            parallel = distribute(kind, copy.deepcopy(start))
-            with watched_pairs() as seen:
+        ways = dict(DISTRIBUTE)
+        if not options.get("tie_weights", True):  # else embedding and head have one weight, and are sharded together
+            ways |= {f"FSDP of {part}": lambda model, part=part: shard(model, part) for part in PARTS}
+        for kind, distribute in ways.items():
+            parallel = distribute(copy.deepcopy(start))
+            with watched_pairs() as pairs, seen_operations() as operations:
                 losses = train(parallel, OPTIMIZERS[optimizer](parallel.parameters()), batches, rank)
             name = f"{kind}, {vocab_size} tokens, {options}, {dtype}"
-            assert pairs_were_used(seen) == (vocab_size == 3), name
+            assert pairs_were_used(pairs) == (vocab_size == 3 and kind != "FSDP"), name
+            assert ("drive" in operations) == (dtype == torch.float32), name
             tolerance = 1e-9 if dtype == torch.float64 else 1e-4
             torch.testing.assert_close(losses, expected, rtol=tolerance, atol=tolerance, msg=f"{name}: {losses}")
             found = weights(parallel)
@@ -83,5 +101,6 @@ def run_cases(rank: int, init: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     mp.spawn(run_cases, args=(f"file://{tmp_path / 'store'}",), nprocs=WORLD)

@@ -1,7 +1,7 @@
 """Export: ONNX graphs in onnxruntime, and torch.export, against the model itself."""
 
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -67,15 +67,16 @@ def exported(request, tmp_path_factory):
     return model.eval(), folder, open_session(folder / "step.onnx"), open_session(folder / "chunk.onnx")
 
 
-@pytest.mark.parametrize("B", [1, 2, 5])
-def test_a_chunk_and_a_step_equal_torch_for_any_batch(exported, B):
+@pytest.mark.slow
+def test_a_chunk_and_a_step_equal_torch_for_any_batch(exported):
     model, _, step, chunk = exported
-    for session, T in ((step, 1), (chunk, LENGTH)):
+    for (session, T), B in product(((step, 1), (chunk, LENGTH)), (1, 2, 5)):
         tokens, state = torch.randint(VOCABULARY, (B, T)), make_state(model, B)
         with torch.no_grad():
             assert_close(run(session, tokens, state), model(tokens, state))
 
 
+@pytest.mark.slow
 def test_chunks_and_then_steps_equal_torch_on_the_whole_sequence(exported):
     model, _, step, chunk = exported
     ends = [0, LENGTH, 2 * LENGTH, 2 * LENGTH + 1, 2 * LENGTH + 2, 2 * LENGTH + 3]
@@ -88,6 +89,7 @@ def test_chunks_and_then_steps_equal_torch_on_the_whole_sequence(exported):
         assert_close((torch.cat(pieces, 1), state), model(tokens))
 
 
+@pytest.mark.slow
 def test_the_graph_is_plain_and_says_nothing_of_this_machine(exported):
     _, folder, _, _ = exported
     assert sorted(path.name for path in folder.iterdir()) == ["chunk.onnx", "step.onnx"]
@@ -108,18 +110,21 @@ def whole_numbers(model):
     The first unit of the first layer holds what it has.
     """
     neuron = model.backbone.layers[0].neuron
+    degree = getattr(neuron.cells[0], "degree", 1)
+    rows_of_r = neuron.d_state * degree
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randint(-1, 2, parameter.shape) * (torch.rand(parameter.shape) < 0.4))
-        hold = torch.eye(neuron.degree).mul(2).sub(1).flatten()
+        hold = torch.eye(degree).mul(2).sub(1).flatten()
         for values, rows in (
             (hold, slice(0, len(hold))),
-            (-1.0, slice(neuron.widths[0], neuron.widths[0] + neuron.degree)),
+            (-1.0, slice(rows_of_r, rows_of_r + degree)),
         ):
             neuron.projection.weight[rows], neuron.projection.bias[rows] = 0, values
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("degree", "length"), [(1, 30), (2, 3)])
 def test_a_network_of_whole_numbers_is_exported_bit_for_bit(degree, length, tmp_path):
     config = {"norm": "none", "postlayers_norm": "none", "output_gate": False, "tie_weights": False}
@@ -200,9 +205,14 @@ def test_a_missing_package_is_named_with_its_extra(package, monkeypatch, tmp_pat
         export_step(make_model(n_layers=1, d_state=4), tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize(("variant", "carried"), [("degree one", True), ("degree n", False)])
-def test_torch_export_gives_the_same_bits_for_any_size_and_when_loaded(variant, carried, tmp_path):
-    model = make_model(**VARIANTS[variant]).double().eval()  # float32 takes kernels that are not for export
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "carried", "dtype"),
+    [("degree one", True, torch.float64), ("degree n", False, torch.float64), ("degree one", True, torch.float32)],
+)
+def test_torch_export_gives_the_same_for_any_size_and_when_loaded(variant, carried, dtype, tmp_path):
+    """The same bits in float64; in float32 a layer as it runs here has a kernel of its own, and is near to it."""
+    model = make_model(**VARIANTS[variant]).to(dtype).eval()
     B, T = Dim("B", min=1, max=64), Dim("T", min=2, max=4096)
     shapes = {"tokens": {0: B, 1: T}, "state": State({1: B}, {1: B}) if carried else None}
     with torch.no_grad():
@@ -216,7 +226,8 @@ def test_torch_export_gives_the_same_bits_for_any_size_and_when_loaded(variant, 
                 logits, after = each(tokens, state)
                 y, expected = model.backbone(model.embedding(tokens), state)  # as exported: not by pairs of tokens
                 assert isinstance(after, State)
-                assert torch.equal(logits, model.head(y))
-                assert torch.equal(after.conv, expected.conv)
-                assert torch.equal(after.x, expected.x)
-                torch.testing.assert_close(logits, model(tokens, state)[0])
+                if dtype == torch.float64:
+                    assert torch.equal(logits, model.head(y))
+                    assert torch.equal(after.conv, expected.conv)
+                    assert torch.equal(after.x, expected.x)
+                assert_close((logits, after), model(tokens, state))

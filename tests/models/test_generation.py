@@ -21,14 +21,7 @@ def greedy(model, prompt, steps):
 
 
 @each_variant
-def test_greedy_takes_the_best_token_each_time(variant):
-    model = make_model(**VARIANTS[variant])
-    for prompt in ([3], [1, 2, 3, 4, 5]):
-        assert torch.equal(model.generate(prompt, 12, temperature=0)[0], greedy(model, prompt, 12))
-
-
-@each_variant
-def test_prompts_of_different_lengths_go_on_as_if_alone(variant):
+def test_greedy_takes_the_best_token_each_time_and_prompts_of_any_lengths_go_on_as_if_alone(variant):
     model = make_model(**VARIANTS[variant])
     prompts = [[1], [2, 3, 4, 5, 6, 0, 1], [6, 6], [0, 0, 0]]
     together = model.generate(prompts, 9, temperature=0)
@@ -61,6 +54,8 @@ def test_the_best_of_one_is_greedy():
     model = make_model()
     assert torch.equal(model.generate([1, 2], 20, top_k=1, seed=3), model.generate([1, 2], 20, temperature=0))
     assert torch.equal(model.generate([1, 2], 20, top_p=1e-9), model.generate([1, 2], 20, temperature=0))
+    for tiny in ({"top_p": 1e-300}, {"temperature": 1e-308}, {"temperature": 1e-308, "top_p": 1e-300, "top_k": 2}):
+        assert torch.equal(model.generate([1, 2], 20, **tiny), model.generate([1, 2], 20, temperature=0))
 
 
 def draw_logits(data, B, V):
@@ -235,6 +230,17 @@ def test_the_mode_is_restored_after_an_error():
         ({"prompt": torch.zeros(2, 0).long()}, "prompt must be token numbers"),
         ({"prompt": torch.zeros(0, 2).long()}, "prompt must be token numbers"),
         ({"prompt": torch.zeros(2, 2)}, "prompt must be token numbers"),
+        ({"prompt": torch.zeros(2, 2, dtype=torch.int16)}, "int64 or int32; got torch.int16"),
+        ({"prompt": torch.zeros(2, 2, dtype=torch.uint8)}, "int64 or int32; got torch.uint8"),
+        ({"prompt": torch.zeros(2, 2).bool()}, "int64 or int32; got torch.bool"),
+        ({"prompt": [torch.tensor([1]), torch.tensor([True])]}, "prompt must be token numbers"),
+        ({"prompt": [True, False]}, "prompt must be token numbers"),
+        ({"prompt": [1, True]}, "prompt must be token numbers"),
+        ({"prompt": [[1], [2, True]]}, "prompt must be token numbers"),
+        ({"prompt": [1, 2.5]}, "int64 or int32; got torch.float32"),
+        ({"prompt": [2**70]}, "prompt must be token numbers"),
+        ({"prompt": [[1], [2, [3]]]}, "prompt must be token numbers"),
+        ({"prompt": "text"}, "prompt must be token numbers"),
         ({"prompt": torch.tensor(1)}, r"prompt must be \(T,\) or \(B, T\); got \(\)"),
         ({"prompt": torch.zeros(1, 1, 1).long()}, r"prompt must be \(T,\) or \(B, T\); got \(1, 1, 1\)"),
     ],
@@ -246,6 +252,48 @@ def test_a_bad_argument_is_named_at_once(arguments, message):
         model.generate(**{"prompt": [1], "max_new_tokens": 2, **arguments})
     with pytest.raises(ValueError, match=message):
         model.generate_stream(**{"prompt": [1], "max_new_tokens": 2, **arguments})
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {}, {"top_k": 2}, {"top_p": 0.5}], ids=str)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite_are_an_error(options, value):
+    model = make_model(tie_weights=False).train()
+    with torch.no_grad():
+        model.head.weight[3] = value
+    with pytest.raises(FloatingPointError, match="the largest logit of each row must be finite, to choose"):
+        model.generate([[1], [2]], 3, **options)
+    assert model.training
+
+
+def test_one_bad_row_is_enough_and_what_is_forbidden_is_not_bad():
+    logits = torch.zeros(3, 4)
+    logits[:, 1:] = -torch.inf
+    assert choose_tokens(logits, 0, None, None, None).tolist() == [0, 0, 0]
+    assert choose_tokens(logits, 1, None, None, None).tolist() == [0, 0, 0]
+    logits[1, 2] = torch.nan
+    for temperature in (0, 1):
+        with pytest.raises(FloatingPointError, match="got nan"):
+            choose_tokens(logits, temperature, None, None, None)
+
+
+DOORS = {
+    "forward": lambda model, tokens: model(tokens),
+    "hidden": lambda model, tokens: model.hidden(tokens),
+    "stream": lambda model, tokens: next(model.stream(tokens, chunk_size=2)),
+    "generate": lambda model, tokens: model.generate(tokens, 1),
+    "loss": lambda model, tokens: model.loss(tokens, torch.ones(2, 3).long()),
+    "targets of the loss": lambda model, targets: model.loss(torch.ones(2, 3).long(), targets),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_tokens_prompts_and_targets_obey_one_rule(door):
+    model = make_model()
+    for dtype in (torch.int64, torch.int32):
+        DOORS[door](model, torch.ones(2, 3, dtype=dtype))
+    for dtype in (torch.int16, torch.int8, torch.uint8, torch.bool, torch.float32, torch.float64, torch.bfloat16):
+        with pytest.raises(ValueError, match=f"int64 or int32.*; got {dtype}"):
+            DOORS[door](model, torch.ones(2, 3).to(dtype))
 
 
 def test_a_long_prompt_and_a_small_vocabulary_go_together():

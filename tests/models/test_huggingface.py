@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from latchwork import use_backend
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 
 pytest.importorskip("transformers")
@@ -92,7 +93,7 @@ class TestConfig:
             ({"conv_typ": "basic"}, "MinMaxRNCHFConfig has no field 'conv_typ'; did you mean 'conv_type'? It has "),
             ({"temperature": 1.0}, "MinMaxRNCHFConfig has no field 'temperature'. It has vocab_size, d_model"),
             ({"degree": 3}, "d_state must be a multiple of degree = 3; got 10"),
-            ({"vocab_size": 0}, "vocab_size must be an integer of at least 1; got 0"),
+            ({"vocab_size": 0}, "vocab_size must be an integer from 1 to 2,147,483,648; got 0"),
             ({"hidden_size": 12}, "hidden_size is another name of d_model: give one of them"),
         ],
     )
@@ -145,16 +146,6 @@ class TestForward:
         torch.testing.assert_close(theirs.logits[mask == 1], ours.logits[mask == 1])
         torch.testing.assert_close(theirs.state, ours.state)
 
-    def test_a_bigram_table_asks_for_tokens_of_its_own_vocabulary(self):
-        model = to_huggingface(make_model(bigram=True))
-        with pytest.raises(
-            ValueError, match="inputs_embeds must be None: the model's bigram table asks for the tokens"
-        ):
-            model(inputs_embeds=torch.zeros(2, 3, 12))
-        with pytest.raises(ValueError, match="the vocabulary must stay 14, that of the model's bigram table; got 20"):
-            model.resize_token_embeddings(20)
-        assert model(tokens(2, 5)).logits.shape == (2, 5, 14)
-
     def test_the_loss_is_that_of_the_next_token_without_those_of_minus_100(self, model, lm):
         ids = tokens(3, 9)
         labels = ids.clone()
@@ -201,6 +192,26 @@ class TestForward:
         torch.testing.assert_close(packed.logits, torch.cat((model(first).logits, model(second).logits), 1))
         torch.testing.assert_close(packed.state, model(second).state)
 
+    @pytest.mark.parametrize("items", [None, 0, 3])
+    def test_where_all_labels_are_left_out_the_loss_and_its_gradient_are_zero(self, model, items):
+        ids, labels = tokens(2, 5), torch.full((2, 5), -100)
+        labels[:, 0] = 3  # nothing comes before it
+        loss = model(ids, labels=labels, num_items_in_batch=items).loss
+        loss.backward()
+        assert loss == 0
+        assert not any(each.grad.any() for each in model.parameters() if each.grad is not None)
+
+    def test_int32_labels_are_taken(self, model):
+        ids = tokens(2, 5)
+        assert torch.equal(model(ids.int(), labels=ids.int()).loss, model(ids, labels=ids).loss)
+
+    @pytest.mark.parametrize("options", [{}, {"do_sample": True}, {"num_beams": 2}], ids=str)
+    def test_generation_refuses_logits_with_a_nan(self, model, options):
+        with torch.no_grad():
+            model.lm.embedding.weight[5] = torch.nan
+        with pytest.raises(FloatingPointError, match="the largest logit of each row must be finite"):
+            model.generate(tokens(2, 5).clamp(max=4), max_new_tokens=3, **options)
+
     @pytest.mark.parametrize(
         ("arguments", "error"),
         [
@@ -208,7 +219,8 @@ class TestForward:
             ({"input_ids": torch.zeros(3)}, r"input_ids must be int64 or int32 \(B, T\); got torch.float32 \(3,\)"),
             ({"inputs_embeds": torch.zeros(2, 3, 5)}, r"inputs_embeds must be \(B, T, d_model = 12\); got \(2, 3, 5\)"),
             ({"attention_mask": torch.ones(2, 6)}, r"attention_mask must be \(B, T\) = \(2, 5\); got \(2, 6\)"),
-            ({"labels": tokens(2, 4)}, r"labels must be \(B, T\) = \(2, 5\); got \(2, 4\)"),
+            ({"labels": tokens(2, 4)}, r"labels must be int64 or int32 \(B, T\) = \(2, 5\); got torch.int64 \(2, 4\)"),
+            ({"labels": torch.zeros(2, 5)}, r"labels must be int64 or int32 \(B, T\) = \(2, 5\); got torch.float32"),
             ({"labels": tokens(2, 5), "logits_to_keep": 1}, "logits_to_keep must be 0"),
             ({"logits_to_keep": -1}, "logits_to_keep must be at least 0; got -1"),
             ({"output_attentions": True}, "output_attentions must be False: there is no attention"),
@@ -521,6 +533,31 @@ def test_trainer_trains_it(tmp_path):
     assert trainer.predict(rows).predictions.shape == (16, 12, 14)
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
+def test_noise_on_the_embedding_of_neftune_reaches_the_training_and_leaves_with_it(tmp_path):
+    pytest.importorskip("accelerate")
+    rows = [{"input_ids": row, "labels": row} for row in torch.arange(40).repeat(8, 1) % 4 + 3]  # enough for pairs
+
+    def train(alpha, backend):
+        torch.manual_seed(1)
+        config = MinMaxRNCHFConfig(vocab_size=14, d_model=12, n_layers=2, d_state=10, ffn_dropout=0.0)
+        model = MinMaxRNCForCausalLM(config)
+        arguments = {"max_steps": 4, "learning_rate": 0.02, "report_to": [], "use_cpu": True, "disable_tqdm": True}
+        trainer = Trainer(
+            model, TrainingArguments(str(tmp_path), neftune_noise_alpha=alpha, **arguments), train_dataset=rows
+        )
+        with use_backend(backend):
+            loss = trainer.train().training_loss
+        assert not model.get_input_embeddings()._forward_hooks
+        return loss, torch.cat([each.detach().flatten() for each in model.parameters()])
+
+    loss, weights = train(30.0, "auto")
+    expected_loss, expected = train(30.0, "torch")
+    assert loss == pytest.approx(expected_loss, rel=1e-4)
+    torch.testing.assert_close(weights, expected, rtol=1e-2, atol=1e-3)
+    assert abs(loss - train(None, "auto")[0]) > 1e-3
+
+
 LOAD = """
 import sys
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -532,6 +569,7 @@ model.save_pretrained(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_with_trust_remote_code_nothing_need_be_imported_before(lm, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

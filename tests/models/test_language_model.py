@@ -1,5 +1,7 @@
 """The language model: embedding, cascade, head; whole, in chunks and token by token; and what flows back."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -29,54 +31,34 @@ CUTS = [[1], [3, 1], [16, 1, 7]]
 
 
 @each_variant
-@pytest.mark.parametrize("reset", ["never", "random", "first"])
-def test_logits_are_the_head_of_the_cascade_of_the_embedding(reset, variant):
+def test_logits_are_the_head_of_the_cascade_of_the_embedding(variant):
     model = make_model(**VARIANTS[variant])
-    tokens, when = make_tokens(2, 9), make_reset(reset, 2, 9)
-    for state in (None, make_state(model, 2)):
+    tokens = make_tokens(2, 9)
+    for state, reset in itertools.product((None, make_state(model, 2)), ("never", "random", "first")):
+        when = make_reset(reset, 2, 9)
         logits, after = model(tokens, state, reset=when)
         y, expected = model.backbone(model.embedding.weight[tokens], state, reset=when)
-        table = model.bigram.weight[tokens] if "bigram" in VARIANTS[variant] else 0.0
-        assert_same_run((logits, after), (y @ model.head.weight.T + table, expected), 1e-12)
+        assert_same_run((logits, after), (y @ model.head.weight.T, expected), 1e-12)
         assert isinstance(after, State)
 
 
-def test_a_bigram_table_changes_nothing_at_first_and_learns_of_the_tokens_it_sees():
-    torch.manual_seed(0)
-    plain = MinMaxRNC_LM(7, make_config())
-    torch.manual_seed(0)
-    model = MinMaxRNC_LM(7, make_config(bigram=True))
-    model.load_state_dict(plain.state_dict(), strict=False)
-    tokens = make_tokens(2, 9)
-    assert torch.equal(model(tokens)[0], plain(tokens)[0])
-    model.loss(tokens, tokens.roll(-1, 1))[0].backward()
-    assert (model.bigram.weight.grad.norm(dim=1) > 0).equal(torch.bincount(tokens.flatten(), minlength=7) > 0)
-
-
 @each_variant
-@pytest.mark.parametrize("sizes", CUTS, ids=str)
-def test_any_cutting_in_time_equals_the_whole_in_float64(sizes, variant):
-    model = make_model(**VARIANTS[variant])
-    tokens, reset = make_tokens(2, 25), make_reset("random", 2, 25)
-    for state in (None, make_state(model, 2)):
-        actual = run_in_pieces(model, tokens, cut(25, sizes), state, reset)
-        assert_same_run(actual, model(tokens, state, reset=reset), 1e-12)
+def test_any_cutting_in_time_equals_the_whole(variant):
+    """In float32 a long piece takes the kernel's way, and a short one does not."""
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        if dtype == torch.float32 and "levels" in variant:
+            continue  # where a rounding may tip a state by a whole level
+        model = make_model(**VARIANTS[variant], dtype=dtype)
+        tokens, reset = make_tokens(3, 33), make_reset("random", 3, 33)
+        for state, sizes in itertools.product((None, make_state(model, 3)), CUTS):
+            actual = run_in_pieces(model, tokens, cut(33, sizes), state, reset)
+            assert_same_run(actual, model(tokens, state, reset=reset), tolerance)
 
 
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if "levels" not in name])
-@pytest.mark.parametrize("sizes", CUTS, ids=str)
-def test_any_cutting_in_time_equals_the_whole_in_float32(sizes, variant):
-    model = make_model(**VARIANTS[variant], dtype=torch.float32)
-    tokens, reset = make_tokens(3, 33), make_reset("random", 3, 33)
-    actual = run_in_pieces(model, tokens, cut(33, sizes), None, reset)
-    assert_same_run(actual, model(tokens, reset=reset), 1e-5)
-
-
-@pytest.mark.parametrize("d_model", [140, 300])
 @pytest.mark.parametrize("conv_type", ["basic", "gated"])
-def test_one_token_at_a_time_equals_the_whole_at_widths_of_real_models(conv_type, d_model):
-    model = MinMaxRNC_LM(500, make_config(d_model=d_model, d_state=150, conv_type=conv_type)).eval()
-    for B in (1, 3):
+def test_one_token_at_a_time_equals_the_whole_at_widths_of_real_models(conv_type):
+    for d_model, B in itertools.product((140, 300), (1, 3)):
+        model = MinMaxRNC_LM(500, make_config(d_model=d_model, d_state=150, conv_type=conv_type)).eval()
         tokens = make_tokens(B, 12, 500)
         with torch.no_grad():
             assert_same_run(run_in_pieces(model, tokens, cut(12, [1])), model(tokens), 1e-5)
@@ -84,26 +66,17 @@ def test_one_token_at_a_time_equals_the_whole_at_widths_of_real_models(conv_type
 
 
 @each_exact_variant
-@pytest.mark.parametrize("sizes", CUTS, ids=str)
-def test_any_cutting_in_time_equals_the_whole_bit_for_bit_where_nothing_rounds(sizes, variant):
-    model = make_exact_model(**EXACT_VARIANTS[variant])
-    tokens, reset = make_tokens(3, 33), make_reset("random", 3, 33)
-    for when in (None, reset):
-        whole = model(tokens, reset=when)
-        assert_same_run(run_in_pieces(model, tokens, cut(33, sizes), None, when), whole)
-        assert whole[0].unique().numel() > 20
-
-
-@each_exact_variant
 def test_nothing_rounds_in_the_exact_models(variant):
     options = EXACT_VARIANTS[variant]
     model, tokens = make_exact_model(**options), make_tokens(3, 33)
     logits, state = model(tokens)
-    assert logits.abs().max() * 64 < 1 / torch.finfo(logits.dtype).eps
+    part = 1024 if "gated ffn" in variant else 64  # of 1: its products halve what was halved
+    assert logits.abs().max() * part < 1 / torch.finfo(logits.dtype).eps
+    assert logits.unique().numel() > 20
     if logits.dtype == torch.float32:
         wide, wide_state = model.double()(tokens)
         assert_same_run((logits.double(), state.to(torch.float64)), (wide, wide_state))
-    assert torch.equal(logits * 64, (logits * 64).round())
+    assert torch.equal(logits * part, (logits * part).round())
 
 
 @given(
@@ -123,12 +96,11 @@ def test_any_chunks_of_any_exact_model_equal_the_whole_bit_for_bit(data, variant
 
 
 @each_exact_variant
-@pytest.mark.parametrize("grad", [False, True])
-def test_chunk_size_and_stream_equal_the_whole_bit_for_bit(grad, variant):
+def test_chunk_size_and_stream_equal_the_whole_bit_for_bit(variant):
     model = make_exact_model(3, **EXACT_VARIANTS[variant])
     tokens, reset = make_tokens(2, 33, 3), make_reset("random", 2, 33)
     _, state = model(make_tokens(2, 5, 3))
-    for chunk_size in (1, 5, 50):
+    for chunk_size, grad in itertools.product((1, 5, 50), (False, True)):
         with torch.set_grad_enabled(grad):
             whole = model(tokens, state, reset=reset)
             assert_same_run(model(tokens, state, reset=reset, chunk_size=chunk_size), whole)
@@ -139,16 +111,15 @@ def test_chunk_size_and_stream_equal_the_whole_bit_for_bit(grad, variant):
 
 
 @each_variant
-@pytest.mark.parametrize("vocab_size", [3, 70])
-def test_chunk_size_and_stream_equal_the_whole(vocab_size, variant):
-    model = make_model(vocab_size, **VARIANTS[variant])
-    tokens, reset = make_tokens(2, 33, vocab_size), make_reset("random", 2, 33)
-    state = make_state(model, 2)
-    with torch.no_grad():
-        whole = model(tokens, state, reset=reset)
-        for chunk_size in (7, 32):
-            assert_same_run(model(tokens, state, reset=reset, chunk_size=chunk_size), whole, 1e-12)
-            pieces = list(model.stream(tokens, state, reset=reset, chunk_size=chunk_size))
+def test_chunk_size_and_stream_equal_the_whole(variant):
+    for vocab_size in (3, 70):
+        model = make_model(vocab_size, **VARIANTS[variant])
+        tokens, reset = make_tokens(2, 33, vocab_size), make_reset("random", 2, 33)
+        state = make_state(model, 2)
+        with torch.no_grad():
+            whole = model(tokens, state, reset=reset)
+            assert_same_run(model(tokens, state, reset=reset, chunk_size=7), whole, 1e-12)
+            pieces = list(model.stream(tokens, state, reset=reset, chunk_size=7))
             assert_same_run((torch.cat([logits for logits, _ in pieces], 1), pieces[-1][1]), whole, 1e-12)
 
 
@@ -162,40 +133,34 @@ def test_a_stream_of_nothing_yields_nothing():
     assert list(make_model().stream(make_tokens(2, 0), chunk_size=3)) == []
 
 
-@pytest.mark.parametrize("T", [0, 1, 2, 40])
-@pytest.mark.parametrize("B", [0, 1, 3])
 @pytest.mark.parametrize("conv_type", ["basic", "gated"])
-def test_any_batch_and_length_gives_logits_and_a_state(conv_type, B, T):
+def test_any_batch_and_length_gives_logits_and_a_state(conv_type):
     model = make_model(3, conv_type=conv_type, dtype=torch.float32)
-    tokens = make_tokens(B, T, 3)
-    for state in (None, model.initial_state(B)):
-        for reset in (None, torch.ones(B, T, dtype=torch.bool)):
+    for B, T in itertools.product((0, 1, 3), (0, 1, 2, 40)):
+        tokens = make_tokens(B, T, 3)
+        states, resets = (None, model.initial_state(B)), (None, torch.ones(B, T, dtype=torch.bool))
+        for state, reset in itertools.product(states, resets):
             logits, after = model(tokens, state, reset=reset)
             assert (logits.shape, after.conv.shape, after.x.shape) == ((B, T, 3), (2, B, 6), (2, B, 6))
             assert not logits.isnan().any()
             logits.sum().backward()
 
 
-@pytest.mark.parametrize("T", [1, 5, 40])
-def test_int32_tokens_are_as_good_as_int64(T):
-    model, tokens = make_model(3), make_tokens(2, T, 3)
+def test_neither_int32_nor_strides_of_tokens_and_reset_matter():
+    model = make_model(3)
     state = make_state(model, 2)
-    assert_same_run(model(tokens.int(), state), model(tokens, state))
+    for T in (1, 6, 40):
+        tokens, reset = make_tokens(2, T, 3), make_reset("random", 2, T)
+        assert_same_run(model(tokens.int(), state), model(tokens, state))
+        scattered = tokens.repeat_interleave(2, 1)[:, ::2]
+        assert_same_run(model(scattered, reset=reset.T.contiguous().T), model(tokens, reset=reset), 1e-12)
+        assert_same_run(model(tokens[:1].expand(2, T)), model(tokens[:1].repeat(2, 1)), 1e-12)
 
 
-@pytest.mark.parametrize("T", [6, 40])
-def test_strides_of_tokens_and_reset_do_not_matter(T):
-    model, tokens, reset = make_model(3), make_tokens(2, T, 3), make_reset("random", 2, T)
-    scattered = tokens.repeat_interleave(2, 1)[:, ::2]
-    assert_same_run(model(scattered, reset=reset.T.contiguous().T), model(tokens, reset=reset), 1e-12)
-    assert_same_run(model(tokens[:1].expand(2, T)), model(tokens[:1].repeat(2, 1)), 1e-12)
-
-
-@pytest.mark.parametrize("B", [1, 2, 5])
-def test_rows_of_a_batch_do_not_see_each_other(B):
-    model, tokens = make_exact_model(), make_tokens(B, 20)
+def test_rows_of_a_batch_do_not_see_each_other():
+    model, tokens = make_exact_model(), make_tokens(5, 20)
     logits, state = model(tokens)
-    for row in range(B):
+    for row in range(5):
         alone, alone_state = model(tokens[row : row + 1])
         assert_same_run((logits[row : row + 1], state.select([row])), (alone, alone_state))
 
@@ -290,19 +255,18 @@ def test_an_argument_that_does_not_fit_is_named(arguments, message):
         model.stream(**{"tokens": torch.zeros(2, 5).long(), "chunk_size": 2, **arguments})
 
 
-@pytest.mark.parametrize("T", [1, 5, 100])
-@pytest.mark.parametrize("bad", [7, -1, 10**12])
-def test_a_token_outside_the_vocabulary_is_an_error_that_says_so(bad, T):
-    model, tokens = make_model(), make_tokens(1, T)
-    tokens[0, -1] = bad
-    with pytest.raises(IndexError, match=r"tokens must be at least 0 and less than vocab_size = 7; got .* to"):
-        model(tokens)
+def test_a_token_outside_the_vocabulary_is_an_error_that_says_so():
+    for bad, T in itertools.product((7, -1, 10**12), (1, 5, 100)):
+        model, tokens = make_model(), make_tokens(1, T)
+        tokens[0, -1] = bad
+        with pytest.raises(IndexError, match=r"tokens must be at least 0 and less than vocab_size = 7; got .* to"):
+            model(tokens)
 
 
-@pytest.mark.parametrize("vocab_size", [0, -1, 2.0, "7", None])
-def test_a_vocabulary_must_have_a_size(vocab_size):
-    with pytest.raises(ValueError, match="vocab_size must be an integer of at least 1; got"):
-        MinMaxRNC_LM(vocab_size, make_config())
+def test_a_vocabulary_must_have_a_size():
+    for vocab_size in (0, -1, 2.0, "7", None):
+        with pytest.raises(ValueError, match="vocab_size must be an integer of at least 1; got"):
+            MinMaxRNC_LM(vocab_size, make_config())
 
 
 def test_a_backbone_configuration_is_no_language_model():

@@ -15,8 +15,12 @@ import lm_eval
 from huggingface_cases import LETTERS, make_model, make_tokenizer
 from lm_eval.tasks import TaskManager
 
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.huggingface import to_huggingface
+from latchwork.pretraining.export import export_huggingface
+from latchwork.pretraining.tokenizers import Bytes, Characters, save_tokenizer
 
+pytestmark = pytest.mark.slow
 CHOICE = """
 task: letters_choice
 dataset_path: json
@@ -106,6 +110,56 @@ def test_its_scores_are_ours(lm, folder):
         assert [float(score) for score, _ in sample["filtered_resps"]] == pytest.approx(expected, abs=1e-4)
     for sample in done["samples"]["letters_generate"]:
         assert sample["filtered_resps"] == [greedy(lm, sample["doc"]["context"])]
+
+
+ROLLING = """
+task: text_rolling
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: "{folder}/rolling.json"}}, cache_dir: "{folder}/cache"}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{{{text}}}}"
+metric_list: [{{metric: bits_per_byte}}]
+"""
+TEXTS = ["abba\n", "\n\nba b", "a" * 40]
+
+
+@pytest.mark.parametrize("tokenizer", [Characters("\n ab.xyz"), Characters(" ab.xyz"), Bytes()], ids=lambda t: t.kind)
+def test_an_exported_run_is_evaluated(tokenizer, tmp_path):
+    """Over characters, whose tokenizer has no end, and over bytes; the texts' first token follows the end."""
+    torch.manual_seed(0)
+    lm = MinMaxRNC_LM(tokenizer.vocabulary, MinMaxRNCLMConfig.small(d_model=12, d_state=10)).eval()
+    with torch.no_grad():
+        lm.embedding.weight.mul_(4)
+    lm.save(tmp_path / "model")
+    save_tokenizer(tokenizer, tmp_path / "model" / "tokenizer")
+    export_huggingface(tmp_path / "model", tmp_path / "hf")
+    end = tokenizer.end or 0  # a new line, or else the first character
+    texts = [text.replace("\n", " ") if tokenizer.vocabulary == 7 else text for text in TEXTS]
+    (tmp_path / "rolling.json").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    contexts = [{"context": text, "target": "no"} for text in ("ab", "a", "bb ")]
+    (tmp_path / "generate.json").write_text("\n".join(map(json.dumps, contexts)))
+    (tmp_path / "tasks").mkdir()
+    for name, task in (("rolling", ROLLING), ("generate", GENERATE)):
+        (tmp_path / "tasks" / f"{name}.yaml").write_text(task.format(folder=tmp_path))
+    done = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": str(tmp_path / "hf"), "device": "cpu"},
+        tasks=["text_rolling", "letters_generate"],
+        task_manager=TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False),
+        batch_size=2,
+        bootstrap_iters=0,
+    )
+    for sample in done["samples"]["text_rolling"]:
+        tokens = [end, *tokenizer.encode(sample["doc"]["text"]).tolist()]
+        scores = lm(torch.tensor([tokens]))[0][0].log_softmax(-1)
+        expected = sum(scores[place - 1, tokens[place]].item() for place in range(1, len(tokens)))
+        assert float(sample["filtered_resps"][0]) == pytest.approx(expected, abs=1e-3)
+    for sample in done["samples"]["letters_generate"]:
+        new = lm.generate(tokenizer.encode(sample["doc"]["context"]).tolist(), 6, temperature=0)[0].tolist()
+        text = tokenizer.decode(new[: new.index(256)] if 256 in new else new)
+        assert sample["filtered_resps"] == [text.partition(".")[0]]
 
 
 COMMAND = """

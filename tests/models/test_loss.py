@@ -125,9 +125,15 @@ def test_the_loss_calls_the_head_with_its_hooks():
     assert_close(model.loss(tokens, tokens)[0], define(model, tokens, tokens), 1e-5)
 
 
-def test_where_all_is_ignored_the_mean_of_nothing_is_nan():
-    model, tokens = make_model(dtype=torch.float32), make_tokens(2, 5)
-    assert model.loss(tokens, torch.full((2, 5), -100))[0].isnan()
+@pytest.mark.parametrize("way", ["fused", "plain", "autocast", "no tokens"])
+def test_where_all_is_ignored_the_loss_and_its_gradient_are_zero(way):
+    model, tokens = make_model(dtype=torch.float32), make_tokens(2, 5 if way != "no tokens" else 0)
+    if way == "plain":
+        model.head.register_forward_hook(lambda module, inputs, output: output)
+    with torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"):
+        loss = model.loss(tokens, torch.full_like(tokens, -100))[0]
+    assert loss.item() == 0
+    assert not any(each.any() for each in gradients(model, loss).values())
 
 
 def test_the_loss_takes_int32_targets():
@@ -135,10 +141,17 @@ def test_the_loss_takes_int32_targets():
     assert_close(model.loss(tokens.int(), tokens.int())[0], model.loss(tokens, tokens)[0])
 
 
-@pytest.mark.parametrize("bad", [7, -1, -99])
-def test_a_target_outside_the_vocabulary_is_an_error(bad):
-    with pytest.raises((IndexError, RuntimeError)):
-        make_model(dtype=torch.float32).loss(make_tokens(2, 5), torch.full((2, 5), bad))
+@pytest.mark.parametrize("bad", [7, -1, -99, 2**40, -(2**40)])
+@pytest.mark.parametrize("way", ["fused", "plain", "autocast"])
+def test_a_target_outside_the_vocabulary_is_named(bad, way):
+    model, tokens = make_model(dtype=torch.float32), make_tokens(2, 5)
+    if way == "plain":
+        model.head.register_forward_hook(lambda module, inputs, output: output)
+    with (
+        pytest.raises(IndexError, match=f"targets must be at least 0 and less than 7; got {bad}"),
+        torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"),
+    ):
+        model.loss(tokens, torch.full((2, 5), bad))
 
 
 @pytest.mark.parametrize("targets", [(2, 4), (5,), (2, 5, 7)], ids=str)

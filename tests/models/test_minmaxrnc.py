@@ -123,7 +123,6 @@ def test_their_weights_are_copied():
         ({"norm": "rmsnorm"}, r"it has layers.0.norm_conv.bias"),
         ({"postlayers_norm": "none"}, r"it has postlayers_norm.bias"),
         ({"use_postlayers_ffn": True}, r"it lacks postlayers_ffn"),
-        ({"bank": 2}, r"config.backbone.bank must be 1, as minmaxrnc has none; got 2"),
         ({"degree": 7}, r"config.backbone.degree must be 1, as all of minmaxrnc is; got 7"),
     ],
     ids=str,
@@ -132,13 +131,6 @@ def test_a_configuration_that_does_not_fit_is_an_error_that_says_where(changes, 
     theirs, _ = make_theirs()
     with pytest.raises(ValueError, match=message):
         from_minmaxrnc(theirs.state_dict(), MinMaxRNCLMConfig(backbone=MinMaxRNCConfig(**{**SIZES, **changes})))
-
-
-def test_a_bigram_table_is_not_theirs():
-    theirs, config = make_theirs()
-    with_table = MinMaxRNCLMConfig.from_dict({**config.to_dict(), "bigram": True})
-    with pytest.raises(ValueError, match=r"config.bigram must be False, as minmaxrnc has none"):
-        from_minmaxrnc(theirs.state_dict(), with_table)
 
 
 def test_an_untied_head_needs_an_untied_configuration():

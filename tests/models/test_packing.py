@@ -33,18 +33,6 @@ def pack(lengths, vocab_size=7):
     return parts, torch.cat(parts, 1), reset
 
 
-@each_exact_variant
-@pytest.mark.parametrize("lengths", [[1, 7, 3, 1, 12], [20, 20], [1]], ids=str)
-def test_packed_sequences_equal_the_separate_ones_bit_for_bit(lengths, variant):
-    model = make_exact_model(**EXACT_VARIANTS[variant])
-    parts, tokens, reset = pack(lengths)
-    logits, state = model(tokens, reset=reset)
-    for part, packed in zip(parts, logits.split(lengths, 1), strict=True):
-        alone, alone_state = model(part)
-        assert torch.equal(packed, alone)
-    assert_same_run((alone, state), (alone, alone_state))
-
-
 @each_variant
 def test_packed_sequences_have_the_gradients_of_the_separate_ones(variant):
     model = make_model(**VARIANTS[variant])
@@ -55,7 +43,7 @@ def test_packed_sequences_have_the_gradients_of_the_separate_ones(variant):
 
 
 @given(
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=5),
     variant=st.sampled_from(sorted(EXACT_VARIANTS)),
     carried=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
@@ -65,23 +53,24 @@ def test_any_packing_equals_the_separate_sequences(lengths, variant, carried, se
     model = make_exact_model(**EXACT_VARIANTS[variant])
     parts, tokens, reset = pack(lengths)
     state = State(*(each.round() for each in make_state(model, 1))) if carried else None
-    logits, _ = model(tokens, state, reset=reset)
-    assert torch.equal(logits, torch.cat([model(part)[0] for part in parts], 1))
+    logits, after = model(tokens, state, reset=reset)
+    alone = [model(part) for part in parts]
+    assert_same_run((logits, after), (torch.cat([each for each, _ in alone], 1), alone[-1][1]))
 
 
 @each_exact_variant
-@pytest.mark.parametrize("T", [1, 2, 20])
-def test_a_reset_at_the_first_step_forgets_the_state_given(T, variant):
+def test_a_reset_at_the_first_step_forgets_the_state_given(variant):
     model = make_exact_model(**EXACT_VARIANTS[variant])
-    tokens, state = make_tokens(2, T), make_state(model, 2)
-    state.conv[:, 0], state.x[:, 0] = torch.nan, torch.inf
-    reset = torch.zeros(2, T, dtype=torch.bool)
-    reset[0, 0] = True
-    logits, after = model(tokens, state, reset=reset)
-    fresh = model(tokens[:1])
-    assert_same_run((logits[:1], after.select([0])), fresh)
-    kept = model(tokens[1:], state.select([1]))
-    assert_same_run((logits[1:], after.select([1])), kept, 1e-5)
+    for T in (1, 2, 20):
+        tokens, state = make_tokens(2, T), make_state(model, 2)
+        state.conv[:, 0], state.x[:, 0] = torch.nan, torch.inf
+        reset = torch.zeros(2, T, dtype=torch.bool)
+        reset[0, 0] = True
+        logits, after = model(tokens, state, reset=reset)
+        fresh = model(tokens[:1])
+        assert_same_run((logits[:1], after.select([0])), fresh)
+        kept = model(tokens[1:], state.select([1]))
+        assert_same_run((logits[1:], after.select([1])), kept, 1e-5)
 
 
 POISONS = [torch.nan, torch.inf, -torch.inf, 1e30]
@@ -89,7 +78,7 @@ POISONS = [torch.nan, torch.inf, -torch.inf, 1e30]
 
 @pytest.mark.parametrize("poison", POISONS, ids=str)
 @pytest.mark.parametrize("pairs", [False, True], ids=["plain", "pairs"])
-@pytest.mark.parametrize("variant", ["default", "gated conv", "degree 2", "levels"])
+@pytest.mark.parametrize("variant", ["default", "degree 2"])
 def test_poisoned_tokens_before_a_reset_do_not_reach_the_logits_after_it(variant, pairs, poison):
     model = make_exact_model(4, **EXACT_VARIANTS[variant])
     tokens = torch.cat((torch.tensor([[3, 0, 3, 3, 1, 2, 3]]), make_tokens(1, 60, 3)), 1)
@@ -110,19 +99,19 @@ def test_poisoned_tokens_before_a_reset_do_not_reach_the_logits_after_it(variant
     assert not logits[:, :4].isfinite().all() or poison == 1e30
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @each_variant
-def test_no_gradient_crosses_a_reset(variant, dtype):
-    model = make_model(**VARIANTS[variant], dtype=dtype)
-    u = torch.randn(2, 24, 6, dtype=dtype, requires_grad=True)
-    state = State(*(each.requires_grad_() for each in make_state(model, 2)))
-    reset = (torch.arange(24) == 10).expand(2, 24)
-    y, after = model.backbone(u, state, reset=reset)
-    loss = y[:, 10:].square().sum() + after.x.sum() + after.conv.sum()
-    found, *of_state = torch.autograd.grad(loss, [u, *state], allow_unused=True, materialize_grads=True)
-    assert not found[:, :10].any()
-    assert found[:, 10:].any()
-    assert not any(each.any() for each in of_state)
+def test_no_gradient_crosses_a_reset(variant):
+    for dtype in (torch.float32, torch.float64):
+        model = make_model(**VARIANTS[variant], dtype=dtype)
+        u = torch.randn(2, 24, 6, dtype=dtype, requires_grad=True)
+        state = State(*(each.requires_grad_() for each in make_state(model, 2)))
+        reset = (torch.arange(24) == 10).expand(2, 24)
+        y, after = model.backbone(u, state, reset=reset)
+        loss = y[:, 10:].square().sum() + after.x.sum() + after.conv.sum()
+        found, *of_state = torch.autograd.grad(loss, [u, *state], allow_unused=True, materialize_grads=True)
+        assert not found[:, :10].any()
+        assert found[:, 10:].any()
+        assert not any(each.any() for each in of_state)
 
 
 @pytest.mark.parametrize("T", [1, 24])

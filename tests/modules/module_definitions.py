@@ -78,18 +78,16 @@ def convolution(conv, u, state=None, reset=None):
 
 
 def states(neuron, u, state=None, reset=None):
-    """x_t[i] = max(s_t[i], max_k min(R_t[i, k], x_{t-1}[k])) in each unit: (B, T, d_state), and the last."""
-    (B, T, _), D, n = u.shape, neuron.d_state, neuron.degree
+    """x_t[i] = max(s_t[i], max_k min(R_t[i, k], x_{t-1}[k])) in each unit: (B, T, d_state), and the last.
+
+    neuron: of one ScalarCell or MatrixCell.
+    """
+    (cell,) = neuron.cells
+    (B, T, _), D, n = u.shape, neuron.d_state, getattr(cell, "degree", 1)
     z = u @ neuron.projection.weight.T + neuron.projection.bias
-    pairs = D // neuron.bank
-    r, s, x0 = z[..., : pairs * n], z[..., pairs * n : pairs * (n + 1)], neuron.x0
-    if neuron.bank > 1:  # latch k of pair i is scalar k * pairs + i
-        r, s = (
-            torch.stack([each[..., i % pairs] + shift[i] for i in range(D)], -1)
-            for each, shift in ((r, neuron.shift_r), (s, neuron.shift_s))
-        )
-    if neuron.levels is not None:
-        r, s, x0 = (nearest_level(each, neuron.levels) for each in (r, s, x0))
+    r, s, x0 = z[..., : D * n], z[..., D * n : D * (n + 1)], neuron.x0
+    if cell.levels is not None:
+        r, s, x0 = (nearest_level(each, cell.levels) for each in (r, s, x0))
     r, s = r.reshape(B, T, D // n, n, n), s.reshape(B, T, D // n, n)
     x = (x0.expand(B, D) if state is None else state).reshape(B, D // n, n)
     out = []
@@ -104,12 +102,9 @@ def states(neuron, u, state=None, reset=None):
 def neuron(module, u, state=None, reset=None):
     """y and the last state."""
     x, last = states(module, u, state, reset)
-    P = module.d_state // module.bank
-    if module.bank > 1:
-        x = x * module.read_weight
-        x = torch.stack([x[..., i::P].sum(-1) for i in range(P)], -1)
+    D = module.d_state
     if module.output_gate:
-        x = x * sigmoid(u @ module.projection.weight[-P:].T + module.projection.bias[-P:])
+        x = x * sigmoid(u @ module.projection.weight[-D:].T + module.projection.bias[-D:])
     return x @ module.output.weight.T + module.output.bias, last
 
 

@@ -1,5 +1,7 @@
 """The two convolutions equal their formulas."""
 
+import itertools
+
 import module_definitions as definition
 import pytest
 import torch
@@ -11,36 +13,21 @@ both_kinds = pytest.mark.parametrize("kind", [BasicConv, GatedConv])
 
 
 @both_kinds
-@pytest.mark.parametrize("reset", RESETS)
-@pytest.mark.parametrize("carried", [False, True])
-@pytest.mark.parametrize("T", LENGTHS)
-def test_a_convolution_equals_its_formula(T, carried, reset, kind):
+def test_a_convolution_equals_its_formula(kind):
     conv = randomise_(kind(5).double())
-    u, when = torch.randn(3, T, 5, dtype=torch.float64), make_reset(reset, 3, T)
-    state = torch.randn(3, 5, dtype=torch.float64) if carried else None
-    for actual, expected in zip(conv(u, state, reset=when), definition.convolution(conv, u, state, when), strict=True):
-        assert_close(actual, expected)
+    for B, T, carried, reset in itertools.product([0, 1, 3], LENGTHS, [False, True], RESETS):
+        u, when = torch.randn(B, T, 5, dtype=torch.float64), make_reset(reset, B, T)
+        state = torch.randn(B, 5, dtype=torch.float64) if carried else None
+        expected = definition.convolution(conv, u, state, when)
+        for one, other in zip(conv(u, state, reset=when), expected, strict=True):
+            assert_close(one, other)
 
 
 @both_kinds
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides_of_the_input_do_not_matter_to_a_convolution(layout, kind):
+def test_strides_of_the_input_do_not_matter_to_a_convolution(kind):
     conv, u = kind(5), torch.randn(3, 4, 5)
-    assert_close(conv(LAYOUTS[layout](u))[0], conv(u)[0], 1e-6)
-
-
-@both_kinds
-@pytest.mark.parametrize("B", [0, 1, 2])
-@pytest.mark.parametrize("T", [0, 1, 3])
-def test_a_convolution_of_nothing_has_the_right_shapes(T, B, kind):
-    y, last = kind(1)(torch.randn(B, T, 1))
-    assert (y.shape, last.shape) == ((B, T, 1), (B, 1))
-
-
-@both_kinds
-def test_a_convolution_starts_from_zero(kind):
-    conv, u = randomise_(kind(4)), torch.randn(2, 3, 4)
-    assert torch.equal(conv(u)[0], conv(u, torch.zeros(2, 4))[0])
+    for layout in LAYOUTS.values():
+        assert_close(conv(layout(u))[0], conv(u)[0], 1e-6)
 
 
 @both_kinds
@@ -49,13 +36,7 @@ def test_the_state_of_a_convolution_is_its_last_input(kind):
     _, state = conv(u[:, :4])
     assert torch.equal(state, u[:, 3])
     assert_close(conv(u[:, 4:], state)[0], conv(u)[0][:, 4:], 1e-6)
-
-
-@both_kinds
-def test_no_steps_leave_the_state_of_a_convolution_as_it_was(kind):
-    state = torch.randn(2, 4)
-    assert torch.equal(kind(4)(torch.zeros(2, 0, 4), state)[1], state)
-    assert torch.equal(kind(4)(torch.zeros(2, 0, 4))[1], torch.zeros(2, 4))
+    assert torch.equal(conv(u[:, :0], state)[1], state)
 
 
 @both_kinds

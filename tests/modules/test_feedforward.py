@@ -15,11 +15,11 @@ both_kinds = pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
 
 @both_kinds
 @pytest.mark.parametrize("act_fn", ACTIVATIONS)
-@pytest.mark.parametrize("shape", [(2, 3), (0, 4), (1,), ()], ids=str)
-def test_a_feed_forward_network_equals_its_formula(shape, act_fn, kind):
+def test_a_feed_forward_network_equals_its_formula(act_fn, kind):
     ffn = randomise_(kind(5, act_fn=act_fn, dropout=0.5).double()).eval()
-    u = torch.randn(*shape, 5, dtype=torch.float64)
-    assert_close(ffn(u), definition.feed_forward(ffn, act_fn, kind is GatedFeedForward, u))
+    for shape in [(2, 3), (0, 4), (1,), ()]:
+        u = torch.randn(*shape, 5, dtype=torch.float64)
+        assert_close(ffn(u), definition.feed_forward(ffn, act_fn, kind is GatedFeedForward, u))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from latchwork.modules import (
     small_init_init_,
     wang_init_,
 )
+from latchwork.modules.cells import MatrixCell, SelectionCell, make_cells
 
 WIDTH, STATES = 300, 240  # 72,000 numbers: a deviation is known to 0.3%
 
@@ -36,7 +37,7 @@ def assert_uniform(weight, bound):
 
 def parts(neuron):
     """weight and bias of r, of s, and of the gate if there is one."""
-    D, n = neuron.d_state, neuron.degree
+    D, n = neuron.d_state, getattr(neuron.cells[0], "degree", 1)
     rows = [D * n, D] + [D] * neuron.output_gate
     return list(zip(neuron.projection.weight.split(rows), neuron.projection.bias.split(rows), strict=True))
 
@@ -118,16 +119,15 @@ def test_the_spread_start_gives_each_latch_a_level_of_its_own():
     torch.testing.assert_close(bias_r - bias_s, torch.full_like(bias_r, 0.6))
     assert_uniform((bias_r + bias_s) / 2, 1.0)
     assert not bias_gate.any()
-    beside = MinMaxNeuron(WIDTH, 40, groups=[(10, 3)], s_r_init="spread")
+    beside = MinMaxNeuron(WIDTH, make_cells(40, extra_units=[(10, 3)]), s_r_init="spread")
     bias_of_group = beside.projection.bias[80:][10 * 9 :][: 10 * 3]
     assert torch.equal(bias_of_group, torch.full((30,), -1.0))  # as small_init has it
 
 
-@pytest.mark.parametrize("train_init", [False, True])
 @pytest.mark.parametrize("s_r_init", ["small_init", "kaiming", "asymmetric"])
-@pytest.mark.parametrize("degree", [2, 3, 5])
-def test_a_neuron_of_higher_degree_writes_one_lower_and_starts_at_distinct_levels(degree, s_r_init, train_init):
-    neuron = MinMaxNeuron(WIDTH, degree * 80, degree=degree, s_r_init=s_r_init, train_init=train_init)
+@pytest.mark.parametrize(("degree", "train_init"), [(2, True), (3, False), (5, True)])
+def test_a_neuron_of_higher_degree_writes_one_lower_and_starts_at_distinct_levels(degree, train_init, s_r_init):
+    neuron = MinMaxNeuron(WIDTH, [MatrixCell(degree * 80, degree)], s_r_init=s_r_init, train_init=train_init)
     _, (weight_s, bias_s), _ = parts(neuron)
     if s_r_init == "small_init":
         assert_normal(weight_s, sqrt(2 / (5 * WIDTH)))
@@ -143,7 +143,7 @@ def test_a_neuron_of_higher_degree_writes_one_lower_and_starts_at_distinct_level
 
 def extremes(neuron):
     """R of each unit at z = 1 and z = -1, in float64; z = <direction, u>, read off an entry in which the two differ."""
-    n = neuron.degree
+    n = neuron.cells[0].degree
     weight, bias = (each.detach().double() for each in parts(neuron)[0])
     weight, bias = weight.view(-1, n, n, neuron.d_model), bias.view(-1, n, n)
     for unit_weight, unit_bias in zip(weight, bias, strict=True):
@@ -156,7 +156,7 @@ def extremes(neuron):
 @given(degree=st.integers(2, 5), units=st.integers(1, 9), width=st.integers(1, 20), seed=st.integers(0, 2**32 - 1))
 def test_at_z_one_and_minus_one_the_matrix_is_a_permutation(degree, units, width, seed):
     torch.manual_seed(seed)
-    for pair in extremes(MinMaxNeuron(width, units * degree, degree=degree)):
+    for pair in extremes(MinMaxNeuron(width, [MatrixCell(units * degree, degree)])):
         for matrix in pair:
             torch.testing.assert_close(matrix.abs(), torch.ones_like(matrix), rtol=1e-5, atol=1e-5)
             ones = matrix > 0
@@ -166,7 +166,7 @@ def test_at_z_one_and_minus_one_the_matrix_is_a_permutation(degree, units, width
 
 @pytest.mark.parametrize("degree", [2, 3])
 def test_every_permutation_is_drawn_and_entries_on_which_both_agree_are_constant(degree):
-    neuron = MinMaxNeuron(8, degree * 200, degree=degree)
+    neuron = MinMaxNeuron(8, [MatrixCell(degree * 200, degree)])
     seen = [tuple((matrix > 0).int().argmax(-1).tolist()) for pair in extremes(neuron) for matrix in pair]
     assert set(seen) == set(permutations(range(degree)))
     (weight, bias), *_ = parts(neuron)
@@ -177,11 +177,17 @@ def test_every_permutation_is_drawn_and_entries_on_which_both_agree_are_constant
 
 
 def test_the_direction_has_variance_one_for_an_input_of_variance_one():
-    neuron = MinMaxNeuron(WIDTH, 600, degree=2, output_gate=False)
+    neuron = MinMaxNeuron(WIDTH, [MatrixCell(600, 2)], output_gate=False)
     (weight, bias), _ = parts(neuron)
     moving = (bias == 0).nonzero().squeeze(-1)[::4]  # one entry of each unit whose permutations differ
     z = torch.randn(100, WIDTH) @ weight[moving].T
     assert z.std().item() == pytest.approx(1.0, rel=0.05)
+
+
+def test_choices_start_nearly_even_and_their_levels_apart():
+    neuron = MinMaxNeuron(200, [SelectionCell(100, 5)], output_gate=False)
+    assert neuron.project(torch.randn(50, 200)).std().item() == pytest.approx(0.1, rel=0.05)
+    assert torch.equal(neuron.x0.view(20, 5).sort(-1).values, torch.linspace(-1, 1, 5).expand(20, 5))
 
 
 def test_the_embedding_and_an_untied_head_start_small():

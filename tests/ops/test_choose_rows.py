@@ -86,7 +86,12 @@ def test_bad_input_names_its_argument(monkeypatch):
         (ValueError, r"logits must be \(..., N, K\) with K >= 1; got \(4,\)", (logits[0, 0],), {}),
         (ValueError, r"own must be .* = \(2, 3\) .*got \(3,\)", (logits, logits[0, :, 0]), {}),
         (ValueError, "temperature must be positive and finite; got 0", (logits,), {"temperature": 0}),
-        (ValueError, "backend 'cuda' is unknown; there are auto, cpu, torch", (logits,), {"backend": "cuda"}),
+        (
+            ValueError,
+            "backend 'cuda' is unknown; there are auto, reference, torch, cpu, triton",
+            (logits,),
+            {"backend": "cuda"},
+        ),
         (ValueError, "backend 'cpu' cannot run: logits is on meta", (logits.to("meta"),), {"backend": "cpu"}),
     ]:
         with pytest.raises(error, match=match):

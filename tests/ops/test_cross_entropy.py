@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from latchwork.ops import cross_entropy
-from latchwork.ops.cross_entropy import linear_cross_entropy
+from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
 
@@ -30,7 +30,12 @@ def way(request, monkeypatch):
 
 
 def define(hidden, weight, targets, ignore_index=-100):
-    return F.cross_entropy(F.linear(hidden, weight), targets, ignore_index=ignore_index)
+    """torch's own, but 0 where all is ignored."""
+    return F.cross_entropy(F.linear(hidden, weight), targets, ignore_index=ignore_index).nan_to_num()
+
+
+def definition(hidden, weight, targets, ignore_index=-100):
+    return mean_cross_entropy(F.linear(hidden, weight), targets, ignore_index)
 
 
 def make_case(N=17, d=5, V=11, dtype=torch.float32, ignored=0.3, ignore_index=-100):
@@ -106,25 +111,39 @@ def test_any_number_may_be_ignored(ignore_index, way):
     assert_equals_definition(hidden, weight, targets, ignore_index)
 
 
-def test_where_all_is_ignored_the_mean_of_nothing_is_nan(way):
-    case = make_case(ignored=1.0)
-    assert linear_cross_entropy(*case).isnan()
-    assert define(*case).isnan()
+@pytest.mark.parametrize("N", [0, 17])
+def test_the_mean_of_nothing_is_zero_and_so_are_its_gradients(N, way):
+    hidden, *rest = make_case(N, ignored=1.0)
+    for function in (linear_cross_entropy, definition):
+        for filled in (hidden, torch.full_like(hidden, torch.inf)):
+            loss, *_ = value_and_gradients(function, filled, *rest)
+            assert loss == 0
+        assert not any(each.any() for each in value_and_gradients(function, hidden, *rest)[1:])
 
 
-def test_where_all_is_ignored_the_gradient_is_zero_as_in_torch(way):
-    case = make_case(ignored=1.0)
-    for function in (define, linear_cross_entropy):
-        _, *gradients = value_and_gradients(function, *case)
-        assert not any(each.any() for each in gradients)
+def test_the_definition_is_torchs_own():
+    case = make_case()
+    expected = F.cross_entropy(F.linear(*case[:2]), case[2])
+    assert torch.equal(definition(*case), expected)
+    assert torch.equal(definition(*case[:2], case[2].int()), expected)
 
 
-def test_of_no_rows_the_loss_is_nan_and_the_gradients_as_in_torch(way):
-    case = make_case(N=0)
-    for one, other in zip(
-        value_and_gradients(linear_cross_entropy, *case), value_and_gradients(define, *case), strict=True
-    ):
-        torch.testing.assert_close(one, other, equal_nan=True)
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.bool, torch.float32, torch.float64], ids=str)
+def test_targets_of_another_type_are_an_error(dtype, way):
+    hidden, weight, targets, _ = make_case(ignored=0)
+    for function in (linear_cross_entropy, definition):
+        with pytest.raises(ValueError, match=f"targets must be int64 or int32; got {dtype}"):
+            function(hidden, weight, targets.to(dtype))
+
+
+def test_a_negative_target_that_no_one_checked_is_not_left_out(monkeypatch):
+    """As on a GPU, where a look at the targets would cost a wait."""
+    monkeypatch.setattr(cross_entropy, "MOST_CLASSES", 0)
+    monkeypatch.setattr(cross_entropy, "_check_targets", lambda *_: None)
+    hidden, weight, targets, _ = make_case()
+    targets[3] = -5
+    with pytest.raises(RuntimeError, match="index 11 is out of bounds"):
+        linear_cross_entropy(hidden, weight, targets)
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "weight"])

@@ -54,6 +54,19 @@ def test_the_error_names_the_argument_and_what_it_was(shape, name, value, error,
     assert any(each in str(raised.value).split("got")[-1] for each in was.values())
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("name", ["r", "s", "x0", "state", "reset"])
+def test_what_is_no_dense_tensor_is_refused_by_name(name):
+    case = make_case(ONE, reset="random", state=True)
+    for value, was in (
+        (case[name].to_sparse(), "dense; got torch.sparse_coo"),
+        (torch.nested.nested_tensor([case[name][0]]), "dense; got nested"),
+        (case[name].tolist(), "a tensor; got list"),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name} must be {was}"):
+            minmax_scan(**{**case, name: value})
+
+
 def test_where_r_is_on_another_device_the_error_says_so():
     case = make_case(ONE)
     with pytest.raises(ValueError, match=r"^s must be on the device of r, meta; got cpu"):

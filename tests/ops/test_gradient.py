@@ -1,6 +1,7 @@
 """Every backend returns the gradient of the sequential loop, a tie shared evenly."""
 
 import math
+from itertools import permutations
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from scan_cases import (
     WIDTHS,
     assert_backends_equal_the_definition,
     assert_close_gradients,
+    assert_same,
     assert_same_gradients,
     cases,
     continuous,
@@ -112,6 +114,39 @@ def test_strides_of_the_inputs_and_of_the_output_s_gradient_do_not_matter(layout
     check = assert_same_gradients if len(unit) == 1 else assert_close_gradients
     for grad in gradients.values():
         assert_backends_equal_the_definition(case, grad, check)
+
+
+def in_order(a, order):
+    """The same numbers, the dimension order[0] the outermost in memory."""
+    return a.permute(order).contiguous().permute([order.index(i) for i in range(a.dim())])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@each_reset
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_the_gradient_of_one_x0_for_all_rows_has_the_same_bits_in_every_memory_order(order, reset, dtype):
+    """It is a sum over the rows, and torch sums in an order that depends on strides."""
+    for B, T, D in [(2, 7, 5), (17, 3, 33), (40, 5, 1), (33, 4, 16)]:
+        case = make_case((B, T, D), continuous, dtype, reset=reset, row=True, state=reset == "random")
+        case |= {"r": in_order(case["r"], order), "s": in_order(case["s"], order[::-1])}
+        grad = torch.randn_like(case["s"], memory_format=torch.contiguous_format)
+        for each in (grad, in_order(grad, order), grad[:1].expand_as(grad)):
+            assert_backends_equal_the_definition(case, each)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_gradients_that_torch_sums_where_the_caller_expanded_have_the_same_bits(order):
+    r, s, x0 = torch.randn(9, 6), torch.randn(17, 1, 6), torch.randn(17, 1)
+    grad, found = in_order(torch.randn(17, 9, 6), order), []
+    for backend in ALL:
+        leaves = [a.clone().requires_grad_() for a in (r, s, x0)]
+        x = minmax_scan(
+            leaves[0].expand(17, 9, 6), leaves[1].expand(17, 9, 6), leaves[2].expand(17, 6), backend=backend
+        )
+        found.append(torch.autograd.grad(x, leaves, grad))
+    for each in found[1:]:
+        for one, other in zip(found[0], each, strict=True):
+            assert_same(one, other)
 
 
 @pytest.mark.parametrize("backend", ALL)

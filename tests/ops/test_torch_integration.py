@@ -1,4 +1,4 @@
-"""The recurrence inside torch: custom ops, compiled graphs, autocast, functional gradients."""
+"""The recurrence inside torch: custom ops, compiled graphs, autocast."""
 
 import shutil
 
@@ -48,6 +48,16 @@ def test_the_op_of_the_gradient_passes_the_checks_of_torch(reset, shape, backend
     x = torch.ops.latchwork.minmax_scan(r, s, state, when, x0, backend)
     arguments = (torch.randn_like(x), r, s, x, state, when, x0, backend)
     torch.library.opcheck(torch.ops.latchwork.minmax_scan_backward.default, arguments)
+
+
+@each_backend
+@both_degrees
+def test_the_op_of_the_gradient_has_the_strides_that_a_compiler_was_promised(shape, backend):
+    r, s, state, when, x0 = inner(make_case(shape, reset="random", layout="transposed"))
+    x = torch.ops.latchwork.minmax_scan(r, s, state, when, x0, backend)
+    grad = torch.randn_like(x).transpose(0, 1).contiguous().transpose(0, 1)
+    arguments = (grad, r, s, x, state, when, x0, backend)
+    torch.library.opcheck(torch.ops.latchwork.minmax_scan_backward.default, arguments, test_utils="test_faketensor")
 
 
 def gradients(scan, case, grad):
@@ -148,20 +158,6 @@ def test_without_autocast_mixed_types_are_an_error(name):
     case = make_case((2, 6, 5), dtype=torch.bfloat16, state=True)
     with pytest.raises(TypeError, match=f"{name} must have the dtype of r, torch.bfloat16; got torch.float32"):
         minmax_scan(**{**case, name: case[name].float()})
-
-
-@both_degrees
-@resets
-def test_functional_gradients_work_through_the_definition(reset, shape):
-    """torch.func does not take the autograd of a torch.library.custom_op: the other backends raise torch's error."""
-    case = make_case(shape, tied, reset=reset)
-
-    def total(r, s, x0):
-        return minmax_scan(r, s, x0, reset=case["reset"], backend="reference").sum()
-
-    found = torch.func.grad(total, argnums=(0, 1, 2))(case["r"], case["s"], case["x0"])
-    expected = run(case, "reference", torch.ones_like(case["s"]))[1]
-    assert_same_gradients(dict(zip(("r", "s", "x0"), found, strict=True)), expected)
 
 
 @both_degrees

@@ -4,8 +4,8 @@
 #pragma once
 #include <cmath>
 
+#include "abi.h"
 #include "drive.h"
-#include "problem.h"
 #include "rows.h"
 #include "scratch.h"
 #include "transpose.h"
@@ -79,19 +79,17 @@ int run_choice([[maybe_unused]] const Choice& p, [[maybe_unused]] bool back) {
     return NO_SUCH_DTYPE;  // dispatch.cpp gives these to AVX2
 #else
     const bool small = p.tokens * p.rows * p.options < SMALL || p.threads < 1;
-    const int threads = small ? 1 : static_cast<int>(p.threads);
-#pragma omp parallel num_threads(threads)
-    {
+    const int64_t threads = small ? 1 : p.threads;
+    in_parallel(threads, threads, [&](int64_t part) {
         Scratch<Vector<S>> planes(2 * p.options);
-#pragma omp for schedule(static)
-        for (int64_t token = 0; token < p.tokens; ++token) {
+        for (int64_t token = p.tokens * part / threads; token < p.tokens * (part + 1) / threads; ++token) {
             if (back)
                 ChoiceRows<S>{p}.backward(token, planes.data);
             else
                 ChoiceRows<S>{p}.forward(token, planes.data);
         }
-    }
-    return 0;
+    });
+    return DONE;
 #endif
 }
 

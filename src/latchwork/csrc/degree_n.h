@@ -2,8 +2,8 @@
 // In memory a unit's n * n numbers stand together; here each of them is a plane, a vector with one lane a unit, so that
 // all arithmetic is elementwise.
 #pragma once
+#include "abi.h"
 #include "numbers.h"
-#include "problem.h"
 #include "scratch.h"
 #include "transpose.h"
 

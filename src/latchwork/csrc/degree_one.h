@@ -1,7 +1,7 @@
 // Degree one: x = max(min(r, x), s), elementwise over D contiguous lanes.
 #pragma once
+#include "abi.h"
 #include "numbers.h"
-#include "problem.h"
 #include "scratch.h"
 
 namespace LATCHWORK_ISA {
@@ -74,38 +74,6 @@ LATCHWORK_INLINE void backward_steps(Cover<S, K> cover, Line<const S> grad, Line
                 cover.store(to_s, k, s_k < m ? V{} : shared);
                 cover.store(to_r, k, x_k < r_k ? V{} : shared_m);
             }
-        }
-    }
-}
-
-// How much of a gradient goes to a in max(a, b), or to b in min(a, b), if numbers within `blur` of each other share it:
-// evenly where they are equal, all to one of them from there on. scale: 1 / (2 blur).
-template <class S>
-LATCHWORK_INLINE Vector<S> share(Vector<S> a, Vector<S> b, Compute<S> scale) {
-    using C = Compute<S>;
-    using V = Vector<S>;
-    V apart = a == b ? V{} : a - b;  // equal infinities too
-    return minimum(maximum(apart * scale + C(0.5), V{}), V{} + C(1));
-}
-
-// backward_steps with near ties shared too: ops/blur.py has the definition.
-template <class S, int K>
-LATCHWORK_INLINE void blurred_backward_steps(Cover<S, K> cover, Line<const S> grad, Line<const S> r, Line<const S> s,
-                                             Line<const S> x, Line<S> grad_r, Line<S> grad_s, int64_t steps,
-                                             const S* first, Compute<S> scale, Vector<S>* carry) {
-    using C = Compute<S>;
-    using V = Vector<S>;
-    for (int64_t t = steps - 1; t >= 0; --t) {
-        const S *g_t = grad.at + t * grad.time, *r_t = r.at + t * r.time, *s_t = s.at + t * s.time;
-        const S* before = t ? x.at + (t - 1) * x.time : first;
-        for (int64_t k = cover.vectors() - 1; k >= 0; --k) {
-            V r_k = cover.load(r_t, k), s_k = cover.load(s_t, k), x_k = cover.load(before, k), m = minimum(r_k, x_k);
-            V g = cover.load(g_t, k) + carry[k];
-            V of_s = share<S>(s_k, m, scale), of_r = share<S>(x_k, r_k, scale);
-            V g_m = g * (C(1) - of_s);
-            carry[k] = g_m * (C(1) - of_r);
-            cover.store(grad_s.at + t * grad_s.time, k, g * of_s);
-            cover.store(grad_r.at + t * grad_r.time, k, g_m * of_r);
         }
     }
 }
@@ -193,13 +161,8 @@ struct StripOne {
             const bool reset = resets(t);
             const S* before = reset ? at(p.x0, 0) : t ? at(p.x, t - 1) : at(p.state, 0);
             with_vectors<S, 5>(lanes, carry, [&](auto cover, Vector<S>* vectors) {
-                if (p.blur > 0)
-                    blurred_backward_steps(cover, read(p.grad, t), read(p.r, t), read(p.s, t), read(p.x, t),
-                                           line(p.grad_r, t), line(p.grad_s, t), next - t, before, C(0.5 / p.blur),
-                                           vectors);
-                else
-                    backward_steps<Store>(cover, read(p.grad, t), read(p.r, t), read(p.s, t), read(p.x, t),
-                                          line(p.grad_r, t), line(p.grad_s, t), next - t, before, vectors);
+                backward_steps<Store>(cover, read(p.grad, t), read(p.r, t), read(p.s, t), read(p.x, t),
+                                      line(p.grad_r, t), line(p.grad_s, t), next - t, before, vectors);
             });
             if (reset) {
                 sink(carry);

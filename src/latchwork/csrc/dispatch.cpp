@@ -1,12 +1,9 @@
-// The library's entry points: pick the widest instruction set that was compiled and that this processor has.
+// The library's entry points: pick the widest instruction set that was compiled and that this processor has. No exception
+// leaves them.
 #include <cstdlib>
 #include <cstring>
 
-#include "bank.h"
-#include "head.h"
-#include "layer.h"
-#include "matvec.h"
-#include "problem.h"
+#include "abi.h"
 
 #if defined(__x86_64__)
 #define ISAS(EACH) EACH(avx512) EACH(avx2) EACH(baseline)
@@ -14,98 +11,86 @@
 #define ISAS(EACH) EACH(baseline)  // on ARM the baseline has NEON
 #endif
 
-#define DECLARE(isa)                                                    \
-    extern "C" int latchwork_forward_##isa(const Problem*);             \
-    extern "C" int latchwork_backward_##isa(const Problem*);            \
-    extern "C" int latchwork_compose_##isa(const Problem*);             \
-    extern "C" int latchwork_bank_##isa(const Bank*);                   \
-    extern "C" int latchwork_bank_back_##isa(const Bank*);              \
-    extern "C" int latchwork_move_##isa(const Moves*);                  \
-    extern "C" int latchwork_move_back_##isa(const Moves*);             \
-    extern "C" int latchwork_choose_##isa(const Choice*);               \
-    extern "C" int latchwork_choose_back_##isa(const Choice*);          \
-    extern "C" int latchwork_layer_forward_##isa(const Layer*);         \
-    extern "C" int latchwork_layer_backward_##isa(const Layer*);        \
-    extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);        \
-    extern "C" int latchwork_respond_##isa(const Response*);            \
-    extern "C" int latchwork_respond_back_##isa(const Response*);       \
-    extern "C" int latchwork_matvec_##isa(const Matvec*);               \
-    extern "C" int latchwork_head_##isa(const Head*);
+#define DECLARE_ENTRY(isa, name, structure, degree) extern "C" int latchwork_##name##_##isa(const structure*);
+#define DECLARE(isa)               \
+    ENTRIES(DECLARE_ENTRY, isa)    \
+    extern "C" int64_t latchwork_layer_tape_##isa(const Layer*);
 ISAS(DECLARE)
 
 namespace {
 
+#define MEMBER(isa, name, structure, degree) int (*name)(const structure*);
 struct Isa {
     const char* name;
-    Kernel forward, backward, compose;
-    BankKernel bank, bank_back;
-    MovesKernel move, move_back;
-    ChoiceKernel choose, choose_back;
-    LayerKernel layer_forward, layer_backward;
     int64_t (*layer_tape)(const Layer*);
-    ResponseKernel respond, respond_back;
-    MatvecKernel matvec;
-    HeadKernel head;
+    ENTRIES(MEMBER, _)
 };
-#define ROW(isa)                                                                                               \
-    {#isa, latchwork_forward_##isa, latchwork_backward_##isa, latchwork_compose_##isa,                         \
-     latchwork_bank_##isa, latchwork_bank_back_##isa,                                                          \
-     latchwork_move_##isa, latchwork_move_back_##isa, latchwork_choose_##isa, latchwork_choose_back_##isa,     \
-     latchwork_layer_forward_##isa, latchwork_layer_backward_##isa, latchwork_layer_tape_##isa,                \
-     latchwork_respond_##isa, latchwork_respond_back_##isa, latchwork_matvec_##isa,                     \
-     latchwork_head_##isa},
+#define ADDRESS(isa, name, structure, degree) latchwork_##name##_##isa,
+#define ROW(isa) {#isa, latchwork_layer_tape_##isa, ENTRIES(ADDRESS, isa)},
 const Isa isas[] = {ISAS(ROW)};
 
+// Whether the processor has, and the system saves, all that the objects of this name are compiled with: see CMakeLists.txt.
 bool runs_here(const char* name) {
 #if defined(__x86_64__)
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (!std::strcmp(name, "avx2")) return avx2;
     if (!std::strcmp(name, "avx512"))
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (!std::strcmp(name, "avx2"))
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 #endif
     return !std::strcmp(name, "baseline");
 }
 
-const Isa& choose() {
-    const char* wanted = std::getenv("LATCHWORK_ISA");  // for tests and measurements
+// The one that LATCHWORK_ISA names, or null where it names none that runs here; without it, the first that does.
+const Isa* choose() {
+    const char* wanted = std::getenv("LATCHWORK_ISA");
+    const bool any = !wanted || !*wanted;
     for (const Isa& isa : isas)
-        if (wanted && !std::strcmp(wanted, isa.name) && runs_here(isa.name)) return isa;
-    for (const Isa& isa : isas)
-        if (runs_here(isa.name)) return isa;
-    std::abort();  // the baseline runs everywhere
+        if ((any || !std::strcmp(wanted, isa.name)) && runs_here(isa.name)) return &isa;
+    return nullptr;
 }
 
-const Isa& chosen() {
-    static const Isa& isa = choose();
+const Isa* chosen() {
+    static const Isa* const isa = choose();
     return isa;
 }
 
 // Matrix units are transposed in registers eight at a time (transpose.h), which AVX2 has and AVX-512 would not speed up.
-const Isa& chosen_for(int64_t degree) {
+const Isa* chosen_for(int64_t degree) {
     for (const Isa& isa : isas)
-        if (degree && !std::strcmp(chosen().name, "avx512") && !std::strcmp(isa.name, "avx2")) return isa;
+        if (degree && chosen() && !std::strcmp(chosen()->name, "avx512") && !std::strcmp(isa.name, "avx2")) return &isa;
     return chosen();
+}
+
+template <class Structure>
+int run(const Isa* isa, int (*Isa::*kernel)(const Structure*), const Structure* p) {
+    if (!isa) return NO_SUCH_ISA;
+    try {
+        return (isa->*kernel)(p);
+    } catch (...) {  // std::bad_alloc: the kernels throw nothing else
+        return NO_MEMORY;
+    }
 }
 
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-EXPORT int latchwork_forward(const Problem* p) { return chosen_for(p->degree).forward(p); }
-EXPORT int latchwork_backward(const Problem* p) { return chosen_for(p->degree).backward(p); }
-EXPORT int latchwork_compose(const Problem* p) { return chosen_for(p->degree).compose(p); }
-EXPORT int latchwork_bank(const Bank* p) { return chosen().bank(p); }
-EXPORT int latchwork_bank_back(const Bank* p) { return chosen().bank_back(p); }
-EXPORT int latchwork_move(const Moves* p) { return chosen_for(p->degree).move(p); }
-EXPORT int latchwork_move_back(const Moves* p) { return chosen_for(p->degree).move_back(p); }
-EXPORT int latchwork_choose(const Choice* p) { return chosen_for(p->options).choose(p); }
-EXPORT int latchwork_choose_back(const Choice* p) { return chosen_for(p->options).choose_back(p); }
-EXPORT int latchwork_layer_forward(const Layer* p) { return chosen().layer_forward(p); }
-EXPORT int latchwork_layer_backward(const Layer* p) { return chosen().layer_backward(p); }
-EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen().layer_tape(p); }
-EXPORT int latchwork_respond(const Response* p) { return chosen().respond(p); }
-EXPORT int latchwork_respond_back(const Response* p) { return chosen().respond_back(p); }
-EXPORT int latchwork_matvec(const Matvec* p) { return chosen().matvec(p); }
-EXPORT int latchwork_head(const Head* p) { return chosen().head(p); }
-EXPORT const char* latchwork_isa() { return chosen().name; }
+#define EXPORT_ENTRY(isa, name, structure, degree) \
+    EXPORT int latchwork_##name(const structure* p) { return run(chosen_for(degree), &Isa::name, p); }
+ENTRIES(EXPORT_ENTRY, _)
+EXPORT int64_t latchwork_layer_tape(const Layer* p) { return chosen() ? chosen()->layer_tape(p) : 0; }
+
+EXPORT const char* latchwork_isa() { return chosen() ? chosen()->name : nullptr; }
+// The place-th instruction set that was compiled, or null; and whether it runs here.
+EXPORT const char* latchwork_compiled_isa(int64_t place) {
+    return place < static_cast<int64_t>(sizeof isas / sizeof *isas) ? isas[place].name : nullptr;
+}
+EXPORT int latchwork_runs_here(const char* name) { return runs_here(name); }
+
 EXPORT int64_t latchwork_interface() { return INTERFACE; }
+EXPORT int64_t latchwork_size(const char* structure) {
+#define SIZE(each) \
+    if (!std::strcmp(structure, #each)) return sizeof(each);
+    STRUCTURES(SIZE)
+    return -1;
+}

@@ -1,8 +1,10 @@
 // Spreads strips, and chunks of T where the strips are too few, over threads. Exact: every number is the one that the
 // plain loop over T computes.
 #pragma once
+#include <vector>
+
+#include "abi.h"
 #include "numbers.h"
-#include "problem.h"
 #include "scratch.h"
 
 namespace LATCHWORK_ISA {
@@ -32,7 +34,7 @@ inline Plan make_plan(const Problem& p) {
     plan.strip_width = divide_up(divide_up(p.width, parts), 16) * 16;
     plan.strips_in_row = divide_up(p.width, plan.strip_width);
     plan.strips = p.batch * plan.strips_in_row;
-    int64_t length = p.blur > 0 ? p.time : p.chunk;  // a blurred gradient comes through everywhere: no chunk is apart
+    int64_t length = p.chunk;
     if (length == 0) {
         length = divide_up(p.time, divide_up(plan.threads, plan.strips));
         length = length > SHORTEST_CHUNK ? length : SHORTEST_CHUNK;
@@ -68,12 +70,16 @@ template <class C>
 struct List {
     C* data = nullptr;
     int64_t size = 0, count = 0, room = 0;
+    List() = default;
+    List(const List&) = delete;
     ~List() { std::free(data); }
     void operator()(const C* carry) {
         if (count == room) {
             room = room ? 2 * room : 4;
-            data = static_cast<C*>(std::realloc(data, room * size * sizeof(C)));
-            if (!data) std::abort();
+            C* more = static_cast<C*>(latchwork::allocate(room * size, sizeof(C)));
+            for (int64_t k = 0; k < count * size; ++k) more[k] = data[k];
+            std::free(data);
+            data = more;
         }
         for (int64_t k = 0; k < size; ++k) data[count * size + k] = carry[k];
         ++count;
@@ -94,24 +100,21 @@ struct Drive {
     Strip strip(int64_t index) const { return Strip::make(p, index, plan.strips_in_row, plan.strip_width); }
 
     void forward() const {
-        if (plan.chunks == 1) {
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-            for (int64_t i = 0; i < plan.strips; ++i) {
+        if (plan.chunks == 1)
+            return in_parallel(plan.strips, plan.threads, [&](int64_t i) {
                 Strip each = strip(i);
                 Scratch<C> state(each.state_size());
                 each.load_state(state.data, p.state);
                 each.forward(0, p.time, state.data);
-            }
-            return;
-        }
+            });
         const int64_t chunks = plan.chunks, size = strip(0).state_size(), pair_size = strip(0).pair_size();
         Scratch<C> pairs(plan.strips * chunks * pair_size), states(plan.strips * chunks * size);
         Scratch<C> guesses(plan.strips * chunks * size);
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips * chunks; ++i)
+        in_parallel(plan.strips * chunks, plan.threads, [&](int64_t i) {
             if (i % chunks + 1 < chunks)
                 strip(i / chunks).compose(plan.begin(i % chunks), plan.end(i % chunks, p.time), true,
                                           pairs.data + i * pair_size);
+        });
         for (int64_t i = 0; i < plan.strips; ++i) {
             C* before = states.data + i * chunks * size;
             strip(i).load_state(before, p.state);
@@ -119,12 +122,11 @@ struct Drive {
                 strip(i).apply(pairs.data + (i * chunks + c) * pair_size, before + c * size, before + (c + 1) * size);
         }
         for (int64_t k = 0; k < plan.strips * chunks * size; ++k) guesses.data[k] = states.data[k];
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips * chunks; ++i)
+        in_parallel(plan.strips * chunks, plan.threads, [&](int64_t i) {
             strip(i / chunks).forward(plan.begin(i % chunks), plan.end(i % chunks, p.time), states.data + i * size);
+        });
         // A NaN that `compose` did not read shows as a chunk that did not start where the one before it ended.
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips; ++i)
+        in_parallel(plan.strips, plan.threads, [&](int64_t i) {
             for (int64_t c = 1; c < chunks; ++c) {
                 C* ended = states.data + (i * chunks + c - 1) * size;
                 if (!same(ended, guesses.data + (i * chunks + c) * size, strip(i).state_size())) {
@@ -132,22 +134,21 @@ struct Drive {
                     break;
                 }
             }
+        });
     }
 
     void compose() const {
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips; ++i) {
+        in_parallel(plan.strips, plan.threads, [&](int64_t i) {
             Strip each = strip(i);
             Scratch<C> pair(each.pair_size());
             each.compose(0, p.time, false, pair.data);
             each.store_pair(pair.data);
-        }
+        });
     }
 
     void backward() const {
         if (plan.chunks > 1) return backward_chunked();
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips; ++i) {
+        in_parallel(plan.strips, plan.threads, [&](int64_t i) {
             Strip each = strip(i);
             const int64_t size = each.state_size();
             Scratch<C> carry(size), grad_x0(size);
@@ -155,7 +156,7 @@ struct Drive {
             each.template backward<true>(0, p.time, carry.data, Sum<C>{grad_x0.data, size});
             each.store(p.grad_state, carry.data);
             if (p.reset.data) each.store(p.grad_x0, grad_x0.data);
-        }
+        });
     }
 
     // What a chunk carries out often does not depend on what it takes in. An infinite carry finds out: if what comes out
@@ -165,13 +166,12 @@ struct Drive {
         Scratch<C> carries(plan.strips * chunks * size);  // at (strip, chunk): into that chunk, and then out of it
         Scratch<C> outs(plan.strips * chunks * size);
         Scratch<uint8_t> done(plan.strips * chunks);
-        List<C>* lists = new List<C>[plan.strips * chunks];
+        std::vector<List<C>> lists(plan.strips * chunks);
         for (int64_t i = 0; i < plan.strips * chunks; ++i) lists[i].size = size, done.data[i] = 0;
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips * chunks; ++i)
+        in_parallel(plan.strips * chunks, plan.threads, [&](int64_t i) {
             if (i % chunks > 0) done.data[i] = probe(i / chunks, i % chunks, outs.data + i * size);
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips; ++i) {
+        });
+        in_parallel(plan.strips, plan.threads, [&](int64_t i) {
             C* carry = carries.data + (i * chunks + chunks - 1) * size;
             for (int64_t k = 0; k < size; ++k) carry[k] = C(0);
             for (int64_t c = chunks - 1; c > 0; --c) {
@@ -183,10 +183,10 @@ struct Drive {
                 for (int64_t k = 0; k < size; ++k) carries.data[(here - 1) * size + k] = out[k];
             }
             done.data[i * chunks] = 0;
-        }
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads)
-        for (int64_t i = 0; i < plan.strips * chunks; ++i)
+        });
+        in_parallel(plan.strips * chunks, plan.threads, [&](int64_t i) {
             if (!done.data[i]) run(i, carries.data + i * size, lists[i]);
+        });
         for (int64_t i = 0; i < plan.strips; ++i) {
             Strip each = strip(i);
             each.store(p.grad_state, carries.data + i * chunks * size);
@@ -200,7 +200,6 @@ struct Drive {
                 each.store(p.grad_x0, grad_x0.data);
             }
         }
-        delete[] lists;
     }
 
     void run(int64_t index, C* carry, List<C>& list) const {

@@ -1,9 +1,8 @@
 // Cross-entropy of x weight' with the targets: logits, softmax and both gradients for a few rows at a time, while they
 // are in the cache. Compiled once for each instruction set.
-#include "head.h"
-
 #include <cmath>
 
+#include "abi.h"
 #include "rows.h"
 
 #define JOIN_(a, b) a##b
@@ -87,12 +86,12 @@ int head(const Head& p) {
     const int64_t size = p.grad_weight ? line(w.V * w.D) : 0;
     Scratch<float> memory(threads * size);
     if (size) std::memset(memory.data, 0, threads * size * sizeof(float));
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part)
+    in_parallel(threads, threads, [&](int64_t part) {
         head_rows(w, p.rows * part / threads, p.rows * (part + 1) / threads, memory.data + part * size);
+    });
     for (int64_t part = 0; part < threads && size; ++part)
-        add_matrix(memory.data + part * size, w.D, p.classes, p.width, p.grad_weight);
-    return 0;
+        add_matrix(memory.data + part * size, w.D, p.classes, p.width, p.grad_weight, part == 0);
+    return DONE;
 }
 
 }  // namespace LATCHWORK_ISA

@@ -18,14 +18,14 @@ int run(const Problem& p, Task task) {
         case Task::BACKWARD: drive.backward(); break;
         case Task::COMPOSE: drive.compose(); break;
     }
-    return 0;
+    return DONE;
 }
 
 template <class S>
 int run_degree(const Problem& p, Task task) {
     if (p.degree == 0) return run<StripOne<S>>(p, task);
 #if defined(__AVX512F__)
-    return 1;  // dispatch.cpp gives matrix units to AVX2
+    return NO_SUCH_DTYPE;  // dispatch.cpp gives matrix units to AVX2
 #else
     if constexpr (sizeof(S) == 4) {  // the usual degrees, with their loops unrolled
         switch (p.degree) {
@@ -48,7 +48,7 @@ int run_dtype(const Problem& p, Task task) {
 #ifdef __FLT16_MANT_DIG__
         case FLOAT16: return run_degree<float16>(p, task);
 #endif
-        default: return 1;  // this compiler has no such type
+        default: return NO_SUCH_DTYPE;  // this compiler has no such type
     }
 }
 

@@ -1,9 +1,8 @@
 // Convolution, feed-forward and projections of a layer, for as many rows at a time as lie in the cache, all in one pass:
 // what a row needs is read and written once. Compiled once for each instruction set.
-#include "layer.h"
-
 #include <cmath>
 
+#include "abi.h"
 #include "rows.h"
 
 #define JOIN_(a, b) a##b
@@ -28,8 +27,6 @@ inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
         mask[j] = ((x ^ (x >> 16)) >> 8) >= least ? scale : 0.0f;
     }
 }
-
-inline float relu(float a) { return a < 0 ? 0.0f : a; }  // a NaN comes through, as in torch
 
 struct Normaliser {
     int64_t kind, width, size;  // size: of a row with its padding
@@ -156,21 +153,55 @@ struct Prepared {
             if (scales) scales[r] = scale;
         }
     }
+    // The activation of `hidden` numbers, and where wanted its slope; room for whole vectors, and the padding is zero.
+    template <class F>
+    LATCHWORK_INLINE void each_vector(const float* from, float* act, float* slope, F f) const {
+        const int64_t last = (p.hidden - 1) / LANES * LANES;
+        Lanes a, s;
+        for (int64_t j = 0; j < last; j += LANES) {
+            f(load(from + j), a, s);
+            store(act + j, a);
+            if (slope) store(slope + j, s);
+        }
+        const Mask mask = tail_mask(p.hidden);
+        f(load(from + last), a, s);
+        store(act + last, keep(a, mask));
+        if (slope) store(slope + last, keep(s, mask));
+        for (int64_t j = last + LANES; j < H; j += LANES) store(act + j, Lanes{});
+    }
+    void curve(const float* from, float* act, float* slope) const {
+        const Lanes zero{}, one = all(1.0f);
+        if (p.activation == SWISH)
+            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+                const Lanes open = one / (one + exponential(-x));
+                a = x * open;
+                s = open + a * (one - open);
+            });
+        else if (p.activation == RELU_SQUARED)
+            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+                const Lanes positive = x < zero ? zero : x;
+                a = positive * positive, s = positive + positive;
+            });
+        else
+            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+                a = x < zero ? zero : x, s = x <= zero ? zero : one;  // a NaN comes through, as in torch
+            });
+    }
     // act(gate) value, or act of all.
     void activate(const float* ups_row, float* to) const {
-        for (int64_t j = 0; j < p.hidden; ++j) {
-            float a = relu(ups_row[j]);
-            if (p.squared) a *= a;
-            to[j] = p.gated_ffn ? a * ups_row[p.hidden + j] : a;
-        }
+        curve(ups_row, to, nullptr);
+        if (p.gated_ffn)
+            for (int64_t j = 0; j < p.hidden; ++j) to[j] *= ups_row[p.hidden + j];
     }
-    void activate_back(const float* ups_row, const float* grad, float* to) const {
-        for (int64_t j = 0; j < p.hidden; ++j) {
-            const float pre = ups_row[j], a = relu(pre);
-            const float slope = p.squared ? 2 * a : (pre <= 0 ? 0.0f : 1.0f);
-            const float value = p.gated_ffn ? ups_row[p.hidden + j] : 1.0f;
-            to[j] = grad[j] * value * slope;
-            if (p.gated_ffn) to[p.hidden + j] = grad[j] * (p.squared ? a * a : a);
+    // act, slope (H): room for the two.
+    void activate_back(const float* ups_row, const float* grad, float* act, float* slope, float* to) const {
+        curve(ups_row, act, slope);
+        if (p.gated_ffn) {
+            const float* value = ups_row + p.hidden;
+            for (int64_t j = 0; j < p.hidden; ++j) to[j] = grad[j] * value[j] * slope[j];
+            for (int64_t j = 0; j < p.hidden; ++j) to[p.hidden + j] = grad[j] * act[j];
+        } else {
+            for (int64_t j = 0; j < p.hidden; ++j) to[j] = grad[j] * slope[j];
         }
     }
 };
@@ -247,7 +278,7 @@ struct Sums {
 // at `begin` goes to carry (width), if the row before belongs to another thread.
 inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
     const Layer& p = w.p;
-    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D));
+    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D) + 2 * line(w.H));
     Arena arena{memory.data};
     float *pair = arena.take(w.PAIR_ROWS * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
     float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
@@ -256,6 +287,7 @@ inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& s
     float *a = arena.take(BLOCK * w.H), *grad_a = arena.take(BLOCK * w.H), *z = arena.take(BLOCK * w.Z);
     float *x = arena.take(w.D), *mask = arena.take(w.D), *grad_u = arena.take(w.D);
     float *grad_v = arena.take(w.D), *next = arena.take(w.D), *scales = arena.take(BLOCK);
+    float *act = arena.take(w.H), *slope = arena.take(w.H);
     std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
     bool carried = false;  // whether `next` holds what the block after sends to this one's last row
     for (int64_t stop = end; stop > begin;) {
@@ -288,7 +320,8 @@ inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& s
         accumulate(f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H);
         add_rows(f, w.D, rows, w.D, sums.down_bias);
         multiply(f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
-        for (int64_t r = 0; r < rows; ++r) w.activate_back(ups_in + r * w.TAPE, grad_a + r * w.H, ups + r * w.UP);
+        for (int64_t r = 0; r < rows; ++r) 
+            w.activate_back(ups_in + r * w.TAPE, grad_a + r * w.H, act, slope, ups + r * w.UP);
         for (int64_t r = rows; r < whole; ++r) std::memset(ups + r * w.UP, 0, w.UP * sizeof(float));
         accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D);
         add_rows(ups, w.UP, rows, w.UP, sums.up_bias);
@@ -338,24 +371,23 @@ inline int thread_count(const Layer& p) {
 int forward(const Layer& p) {
     const Prepared w(p, false);
     const int64_t rows = p.batch * p.time, threads = thread_count(p);
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part)
+    in_parallel(threads, threads, [&](int64_t part) {
         forward_rows(w, rows * part / threads, rows * (part + 1) / threads);
-    return 0;
+    });
+    return DONE;
 }
 
-int backward(const Layer& p) {  // the gradients of the weights come zeroed
+int backward(const Layer& p) {
     const Prepared w(p, true);
     const int64_t rows = p.batch * p.time, threads = thread_count(p), size = round_up(Sums::size(w), 16);
     Scratch<float> memory(threads * (size + w.D + 16));
     std::memset(memory.data, 0, threads * (size + w.D + 16) * sizeof(float));
     Scratch<int64_t> carried(threads);
     float* carries = memory.data + threads * size;
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part) {
+    in_parallel(threads, threads, [&](int64_t part) {
         Sums sums(w, memory.data + part * size);
         carried.data[part] = backward_rows(w, rows * part / threads, rows * (part + 1) / threads, sums, carries + part * w.D);
-    }
+    });
     for (int64_t part = 0; part < threads; ++part) {
         Sums sums(w, memory.data + part * size);
         if (carried.data[part]) {  // to the last row of the part before; its norm is linear in what it is sent
@@ -369,25 +401,25 @@ int backward(const Layer& p) {  // the gradients of the weights come zeroed
             for (int64_t j = 0; j < w.d; ++j) p.grad_u[row * w.d + j] += grad_u[j];
         }
         if (p.gated_conv) {
-            add_matrix(sums.conv, w.d, 1, w.d, p.conv.grad_weight);
+            add_matrix(sums.conv, w.d, 1, w.d, p.conv.grad_weight, part == 0);
         } else {
-            add_matrix(sums.conv, w.PAIR, w.d, 2 * w.d, p.conv.grad_weight);
-            add_matrix(sums.conv_bias, w.d, 1, w.d, p.conv.grad_bias);
+            add_matrix(sums.conv, w.PAIR, w.d, 2 * w.d, p.conv.grad_weight, part == 0);
+            add_matrix(sums.conv_bias, w.d, 1, w.d, p.conv.grad_bias, part == 0);
         }
-        add_matrix(sums.up, w.D, w.ups, w.d, p.up.grad_weight);
-        add_matrix(sums.up_bias, w.ups, 1, w.ups, p.up.grad_bias);
-        add_matrix(sums.down, w.H, w.d, p.hidden, p.down.grad_weight);
-        add_matrix(sums.down_bias, w.d, 1, w.d, p.down.grad_bias);
-        add_matrix(sums.projection, w.D, p.outputs, w.d, p.projection.grad_weight);
-        add_matrix(sums.projection_bias, p.outputs, 1, p.outputs, p.projection.grad_bias);
+        add_matrix(sums.up, w.D, w.ups, w.d, p.up.grad_weight, part == 0);
+        add_matrix(sums.up_bias, w.ups, 1, w.ups, p.up.grad_bias, part == 0);
+        add_matrix(sums.down, w.H, w.d, p.hidden, p.down.grad_weight, part == 0);
+        add_matrix(sums.down_bias, w.d, 1, w.d, p.down.grad_bias, part == 0);
+        add_matrix(sums.projection, w.D, p.outputs, w.d, p.projection.grad_weight, part == 0);
+        add_matrix(sums.projection_bias, p.outputs, 1, p.outputs, p.projection.grad_bias, part == 0);
         const Norm* norms[] = {&p.norm_conv, &p.norm_ffn, &p.norm_neuron};
         for (int64_t n = 0; n < 3; ++n) {
-            if (norms[n]->kind != NO_NORM) add_matrix(sums.norms + 2 * n * w.D, w.d, 1, w.d, norms[n]->grad_weight);
+            if (norms[n]->kind != NO_NORM) add_matrix(sums.norms + 2 * n * w.D, w.d, 1, w.d, norms[n]->grad_weight, part == 0);
             if (norms[n]->kind == LAYER_NORM)
-                add_matrix(sums.norms + (2 * n + 1) * w.D, w.d, 1, w.d, norms[n]->grad_bias);
+                add_matrix(sums.norms + (2 * n + 1) * w.D, w.d, 1, w.d, norms[n]->grad_bias, part == 0);
         }
     }
-    return 0;
+    return DONE;
 }
 
 int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn ? 2 : 1) * p.hidden); }

@@ -1,9 +1,9 @@
 // Units whose every step moves whole levels. Taking: x[i] = x[choice[i]], or s[i] where choice[i] is n. Sending: level k
 // goes to place choice[k], and of those that meet the largest stays, or 0. Each strip of units is one pass over time.
 #pragma once
+#include "abi.h"
 #include "drive.h"
 #include "numbers.h"
-#include "problem.h"
 #include "scratch.h"
 
 namespace LATCHWORK_ISA {
@@ -160,18 +160,17 @@ int run_move(const Moves& p, bool back) {
     shape.batch = p.batch, shape.time = p.time, shape.width = p.units, shape.degree = p.degree;
     shape.threads = p.threads, shape.chunk = p.time;
     const Plan plan = make_plan(shape);
-    int64_t bad = 0;
-#pragma omp parallel for schedule(dynamic) num_threads(plan.threads) reduction(+ : bad)
-    for (int64_t i = 0; i < plan.strips; ++i) {
+    int code = DONE;
+    in_parallel(plan.strips, plan.threads, [&](int64_t i) {
         const int64_t first = i % plan.strips_in_row * plan.strip_width, rest = p.units - first;
         const int64_t units = rest < plan.strip_width ? rest : plan.strip_width;
         const MoveStrip<S, N, MOVE> strip{p, i / plan.strips_in_row, first, units};
         if (back)
             strip.backward();
-        else
-            bad += !strip.forward();
-    }
-    return bad ? NO_SUCH_CHOICE : 0;
+        else if (!strip.forward())
+            __atomic_store_n(&code, NO_SUCH_CHOICE, __ATOMIC_RELAXED);
+    });
+    return code;
 }
 
 template <class S, int N>

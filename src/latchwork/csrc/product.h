@@ -1,6 +1,8 @@
 // Products of small float matrices that lie in the cache, at the speed of the multiply-add units. A BLAS spends half its
 // time elsewhere when a width is 90 and not 96; here all inner widths are padded with zeros.
 #pragma once
+#include <cstring>
+
 #include "numbers.h"
 
 namespace LATCHWORK_ISA {
@@ -25,9 +27,16 @@ LATCHWORK_INLINE Lanes all(float value) { return value - Lanes{}; }  // not +, w
 
 // B (k, n), element (i, j) at b[i * row + j * column], as panels of PANEL columns, the last one filled up with zeros.
 inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t column, float* to) {
-    for (int64_t panel = 0; panel < n; panel += PANEL)
-        for (int64_t i = 0; i < k; ++i)
-            for (int64_t j = panel; j < panel + PANEL; ++j) *to++ = j < n ? b[i * row + j * column] : 0.0f;
+    for (int64_t panel = 0; panel < n; panel += PANEL, to += k * PANEL) {
+        const int64_t columns = n - panel < PANEL ? n - panel : PANEL;
+        if (columns < PANEL) std::memset(to, 0, k * PANEL * sizeof(float));
+        const float* from = b + panel * column;
+        if (column == 1)
+            for (int64_t i = 0; i < k; ++i) std::memcpy(to + i * PANEL, from + i * row, columns * sizeof(float));
+        else  // reads go along the rows of the weight; what is written lies in the nearest cache
+            for (int64_t j = 0; j < columns; ++j)
+                for (int64_t i = 0; i < k; ++i) to[i * PANEL + j] = from[i * row + j * column];
+    }
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
 

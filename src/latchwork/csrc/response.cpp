@@ -1,5 +1,5 @@
 // Gate, output and residual of a layer, after its recurrence. Compiled once for each instruction set.
-#include "layer.h"
+#include "abi.h"
 #include "rows.h"
 
 #define JOIN_(a, b) a##b
@@ -88,28 +88,27 @@ inline int64_t response_threads(const Response& p) {
 int respond(const Response& p) {
     const PreparedResponse w(p, false);
     const int64_t threads = response_threads(p);
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part)
+    in_parallel(threads, threads, [&](int64_t part) {
         respond_rows(w, p.rows * part / threads, p.rows * (part + 1) / threads);
-    return 0;
+    });
+    return DONE;
 }
 
-int respond_back(const Response& p) {  // the gradients of the weights come zeroed
+int respond_back(const Response& p) {
     const PreparedResponse w(p, true);
     const int64_t threads = response_threads(p), size = line(w.D * w.S + w.D);
     Scratch<float> memory(threads * size);
     std::memset(memory.data, 0, threads * size * sizeof(float));
-#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
-    for (int64_t part = 0; part < threads; ++part) {
+    in_parallel(threads, threads, [&](int64_t part) {
         float* sums = memory.data + part * size;
         respond_rows_back(w, p.rows * part / threads, p.rows * (part + 1) / threads, sums, sums + w.D * w.S);
-    }
+    });
     for (int64_t part = 0; part < threads; ++part) {
         const float* sums = memory.data + part * size;
-        add_matrix(sums, w.S, p.width, p.state, p.output.grad_weight);
-        add_matrix(sums + w.D * w.S, p.width, 1, p.width, p.output.grad_bias);
+        add_matrix(sums, w.S, p.width, p.state, p.output.grad_weight, part == 0);
+        add_matrix(sums + w.D * w.S, p.width, 1, p.width, p.output.grad_bias, part == 0);
     }
-    return 0;
+    return DONE;
 }
 
 }  // namespace LATCHWORK_ISA

@@ -1,6 +1,6 @@
 // What the passes over a layer's rows share: how many rows at a time, padded copies, sums, places in one allocation.
 #pragma once
-#include "layer.h"
+#include "abi.h"
 #include "product.h"
 #include "scratch.h"
 
@@ -9,10 +9,17 @@ namespace LATCHWORK_ISA {
 constexpr int64_t BLOCK = 96;  // rows at a time; a multiple of ROWS
 
 inline float sum(Lanes a) {
-#if defined(__AVX__) && !defined(__AVX512F__)
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#if defined(__AVX__)
+#if defined(__AVX512F__)
+    __m256 halves[2];
+    std::memcpy(halves, &a, sizeof a);
+    const __m256 eight = _mm256_add_ps(halves[0], halves[1]);
+#else
+    const __m256 eight = a;
+#endif
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 #else
     float total = 0;
     for (int64_t l = 0; l < LANES; ++l) total += a[l];
@@ -69,9 +76,13 @@ struct Arena {
     }
 };
 
-inline void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to) {
+// A thread's sums into a gradient (rows, columns): those of the first part are written, the others added.
+inline void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to, bool first) {
     for (int64_t i = 0; i < rows; ++i)
-        for (int64_t j = 0; j < columns; ++j) to[i * columns + j] += from[i * ld + j];
+        if (first)
+            std::memcpy(to + i * columns, from + i * ld, columns * sizeof(float));
+        else
+            for (int64_t j = 0; j < columns; ++j) to[i * columns + j] += from[i * ld + j];
 }
 
 inline float* padded_bias(const Linear& linear, int64_t outputs, int64_t size, Arena& arena) {

@@ -7,10 +7,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from latchwork.models.config import MinMaxRNCConfig
+from latchwork.modules.cells import Cell, make_cells
 from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
-from latchwork.modules.layer import Distinct, MinMaxLayer, norm
+from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.norm import norm
 from latchwork.modules.state import State
 
 
@@ -38,19 +40,20 @@ class MinMaxRNC(nn.Module):
         *,
         reset: Tensor | None = None,
         chunk_size: int | None = None,
-        distinct: Distinct | None = None,
+        drives: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """y and the state after the last step.
 
         state: what an earlier call returned, to go on; None begins anew. reset: (B, T) bool; where true, a sequence
         begins, and neither recurrence nor convolution sees what was before. chunk_size: go through T in pieces of that
-        many steps, so that without gradients the extra memory does not grow with T. distinct: see MinMaxLayer.
+        many steps, so that without gradients the extra memory does not grow with T. drives: of the
+        first layer, see MinMaxLayer.
         """
         self.check(u, state, reset, chunk_size)
         if chunk_size is None or u.shape[1] <= chunk_size:
-            return self._run(u, state, reset, distinct)
-        if distinct is not None:
-            raise ValueError("distinct is for one piece of time: give either distinct or chunk_size")
+            return self._run(u, state, reset, drives)
+        if drives is not None:
+            raise ValueError("drives are for one piece of time: give either drives or chunk_size")
         out = None if torch.is_grad_enabled() else torch.empty_like(u)
         pieces = []
         for start in range(0, u.shape[1], chunk_size):
@@ -63,19 +66,17 @@ class MinMaxRNC(nn.Module):
         assert state is not None
         return torch.cat(pieces, 1) if out is None else out, state
 
-    def _run(
-        self, u: Tensor, state: State | None, reset: Tensor | None, distinct: Distinct | None
-    ) -> tuple[Tensor, State]:
+    def _run(self, u: Tensor, state: State | None, reset: Tensor | None, drives: Tensor | None) -> tuple[Tensor, State]:
         conv, x = [], []
         for number, layer in enumerate(self.layers):
             before = None if state is None else State(state.conv[number], state.x[number])
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                u, after = checkpoint(layer, u, before, reset=reset, distinct=distinct, use_reentrant=False)
+                u, after = checkpoint(layer, u, before, reset=reset, drives=drives, use_reentrant=False)
             else:
-                u, after = layer(u, before, reset=reset, distinct=distinct)
+                u, after = layer(u, before, reset=reset, drives=drives)
             conv.append(after.conv)
             x.append(after.x)
-            distinct = None  # they are those of the first layer's input
+            drives = None  # they are those of the first layer
         if self.config.use_postlayers_ffn:
             u = u + self.postlayers_ffn(self.norm_postlayers_ffn(u))
         return self.norm_postlayers(u), State(torch.stack(conv), torch.stack(x))
@@ -84,7 +85,7 @@ class MinMaxRNC(nn.Module):
         """The state before any input, as `state=None` means it."""
         parameter = next(self.parameters())
         conv = parameter.new_zeros(len(self.layers), batch_size, self.config.d_model)
-        x = torch.stack([layer.neuron.start().flatten().expand(batch_size, -1) for layer in self.layers])  # type: ignore[union-attr,operator]
+        x = torch.stack([layer.neuron.start().expand(batch_size, -1) for layer in self.layers])  # type: ignore[union-attr,operator]
         return State(conv, x)
 
     def check(self, u: Tensor, state: State | None, reset: Tensor | None, chunk_size: int | None) -> None:
@@ -92,7 +93,7 @@ class MinMaxRNC(nn.Module):
         c = self.config
         if u.dim() != 3 or u.shape[-1] != c.d_model:
             raise ValueError(f"u must be (B, T, d_model = {c.d_model}); got {tuple(u.shape)}")
-        check_state(c, u.shape[0], state)
+        check_state(self, u.shape[0], state)
         if reset is not None and (reset.dtype != torch.bool or reset.shape != u.shape[:2]):
             raise ValueError(
                 f"reset must be bool (B, T) = {tuple(u.shape[:2])}; got {reset.dtype} {tuple(reset.shape)}"
@@ -101,12 +102,13 @@ class MinMaxRNC(nn.Module):
             raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
 
 
-def check_state(config: MinMaxRNCConfig, batch_size: int, state: State | None) -> None:
+def check_state(backbone: MinMaxRNC, batch_size: int, state: State | None) -> None:
     """Raise an error if the state is not one of this cascade and batch."""
     if state is None:
         return
-    for name, width in (("conv", config.d_model), ("x", config.state_width)):
-        expected = (config.n_layers, batch_size, width)
+    neuron: MinMaxNeuron = backbone.layers[0].neuron  # type: ignore[assignment]
+    for name, width in (("conv", neuron.d_model), ("x", neuron.d_state)):
+        expected = (len(backbone.layers), batch_size, width)
         if (shape := tuple(getattr(state, name).shape)) != expected:
             raise ValueError(f"state.{name} must be (n_layers, B, {width}) = {expected}; got {shape}")
 
@@ -123,17 +125,22 @@ def _feed_forward(config: MinMaxRNCConfig, dropout: float) -> FeedForward | Gate
     )
 
 
+def cells_of(config: MinMaxRNCConfig) -> list[Cell]:
+    """The cells of one layer, new."""
+    return make_cells(
+        config.d_state,
+        degree=config.degree,
+        reset_form=config.reset_form,
+        extra_units=config.extra_units,
+        levels=config.levels,
+    )
+
+
 def _layer(config: MinMaxRNCConfig, number: int) -> MinMaxLayer:
     conv = BasicConv(config.d_model) if config.conv_type == "basic" else GatedConv(config.d_model, config.conv_init_val)
     neuron = MinMaxNeuron(
         config.d_model,
-        config.d_state,
-        degree=config.degree,
-        reset_form=config.reset_form,
-        groups=config.groups,
-        levels=config.levels,
-        blur=config.blur,
-        bank=config.bank,
+        cells_of(config),
         output_gate=config.output_gate,
         train_init=config.train_init,
         dropout=config.neuron_dropout,

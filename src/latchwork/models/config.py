@@ -7,10 +7,11 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
-from math import isinf
 from typing import Any, Literal, TypeVar
 
-from latchwork.modules.choice import MOST
+MOST_LAYERS, MOST_EXTRA_UNITS, MOST_LEVELS = 10_000, 64, 1 << 24  # float32 tells no more levels apart
+MOST_WEIGHTS = 1 << 36  # of one matrix: 275 GB
+MOST_TOKENS = 1 << 31
 
 Norm = Literal["layernorm", "rmsnorm", "none"]
 ConvType = Literal["basic", "gated"]
@@ -23,7 +24,8 @@ def _check(config: MinMaxRNCConfig | MinMaxRNCLMConfig) -> None:
     for field in fields(config):
         value = getattr(config, field.name)
         annotation = annotations[field.name]
-        options = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+        union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+        options = typing.get_args(annotation) if union else (annotation,)
         if value is None and type(None) in options:
             continue
         kind = next(each for each in options if each is not type(None))
@@ -40,18 +42,18 @@ def _check(config: MinMaxRNCConfig | MinMaxRNCLMConfig) -> None:
         elif kind is float:
             if not isinstance(value, (int, float)) or isinstance(value, bool):
                 raise TypeError(f"{field.name} must be a number; got {value!r}")
-            if isinf(value):
-                raise ValueError(f"{field.name} must be finite; got {value!r}")
             if field.name.endswith("dropout") and not 0 <= value < 1:
                 raise ValueError(f"{field.name} must be at least 0 and less than 1; got {value!r}")
+            if abs(value) >= MOST_WEIGHTS:
+                raise ValueError(f"{field.name} must be less than {MOST_WEIGHTS:,}; got {value!r:.80}")
 
 
-def _read_groups(groups: object) -> tuple[tuple[int, int], ...]:
+def _read_units(units: object) -> tuple[tuple[int, int], ...]:
     """((number, degree), ...) out of what JSON makes of it: lists."""
-    wrong = f"groups must be pairs (number, degree), at least (1, 2) each; got {groups!r}"
-    if not isinstance(groups, (tuple, list)) or not all(isinstance(each, (tuple, list)) for each in groups):
+    wrong = f"extra_units must be pairs (number, degree), at least (1, 2) each; got {units!r}"
+    if not isinstance(units, (tuple, list)) or not all(isinstance(each, (tuple, list)) for each in units):
         raise ValueError(wrong)
-    pairs = tuple(tuple(each) for each in groups)
+    pairs = tuple(tuple(each) for each in units)
     for pair in pairs:
         if len(pair) != 2 or any(type(each) is not int for each in pair) or pair[0] < 1 or pair[1] < 2:
             raise ValueError(wrong)
@@ -72,15 +74,13 @@ def _from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True, kw_only=True)
 class MinMaxRNCConfig:
-    """The shape of a cascade. Names and defaults are the paper's; `degree`, `reset_form`, `groups`, `levels`,
-    `blur`, `bank` and s_r_init "spread" go beyond it.
+    """The shape of a cascade. Names and defaults are the paper's. `degree`, `reset_form`, `extra_units`, `levels` and
+    s_r_init "spread" go beyond it.
 
     d_model: width of the residual stream. d_state: state scalars of each layer. degree n: they form d_state / n units
-    of n, each reset by an n x n matrix. reset_form: how the input gives that matrix, see MinMaxNeuron. groups: more
-    units beside these, (number, degree) each, as in d_state=40, groups=((16, 5),). levels: round r, s and x0 to that
-    many levels, so that states live on a finite grid. blur: of scalars, how near two numbers must be to share the
-    gradient (ops/blur.py); at 0 it is exact. bank K: K scalars share what drives and reads them, but for learnt shifts
-    and weights (ops/bank.py): more memory for few parameters.
+    of n, each reset by an n x n matrix. reset_form: how the input gives that matrix, freely, or by a choice that
+    moves whole levels (modules/cells). extra_units: more units beside these, (number, degree) each, as in d_state=40,
+    extra_units=((16, 5),). levels: round r, s and x0 to that many levels, so that states live on a finite grid.
     prelayers_dropout: the feed-forward dropout of the first layer, ffn_dropout being that of all others.
 
     >>> MinMaxRNCConfig(d_model=90, n_layers=2, d_state=40, conv_type="bsaic")
@@ -93,11 +93,9 @@ class MinMaxRNCConfig:
     n_layers: int
     d_state: int
     degree: int = 1
-    reset_form: Literal["free", "selection", "permutation", "transformation"] = "free"
-    groups: tuple[tuple[int, int], ...] = ()
+    reset_form: Literal["free", "selection", "transformation"] = "free"
+    extra_units: tuple[tuple[int, int], ...] = ()
     levels: int | None = None
-    blur: float = 0.0
-    bank: int = 1
     norm: Norm = "layernorm"
     postlayers_norm: Norm = "layernorm"
     ffn_type: Literal["gated", "basic"] = "gated"
@@ -116,30 +114,41 @@ class MinMaxRNCConfig:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        object.__setattr__(self, "groups", _read_groups(self.groups))
+        object.__setattr__(self, "extra_units", _read_units(self.extra_units))
         _check(self)
         if self.d_state % self.degree:
             raise ValueError(f"d_state must be a multiple of degree = {self.degree}; got {self.d_state}")
-        degrees = [self.degree, *(degree for _, degree in self.groups)]
+        degrees = [self.degree, *(degree for _, degree in self.extra_units)]
         if self.reset_form != "free" and max(degrees) == 1:
             raise ValueError(f"reset_form must be 'free' where all degrees are 1; got {self.reset_form!r}")
-        if self.reset_form == "permutation" and max(degrees) > MOST:
-            raise ValueError(f"reset_form 'permutation' is for a degree of at most {MOST}; got {max(degrees)}")
         if self.levels is not None and self.levels < 2:
             raise ValueError(f"levels must be at least 2, or None; got {self.levels}")
-        if not self.blur >= 0 or (self.blur and self.degree > 1):
-            raise ValueError(f"blur must be at least 0, and 0 if degree is more than 1; got {self.blur}")
-        if self.d_state % self.bank:
-            raise ValueError(f"d_state must be a multiple of bank = {self.bank}; got {self.d_state}")
-        if self.bank > 1 and (self.degree > 1 or self.levels is not None):
-            raise ValueError(f"bank must be 1 for a degree of more than 1, and with levels; got {self.bank}")
         if not self.ffn_proj_factor > 0:
             raise ValueError(f"ffn_proj_factor must be positive; got {self.ffn_proj_factor}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """What no machine could hold is an error here, and not hours or a broken allocation later."""
+        for name, value, most in (
+            ("n_layers", self.n_layers, MOST_LAYERS),
+            ("the number of extra_units", len(self.extra_units), MOST_EXTRA_UNITS),
+            ("levels", self.levels or 0, MOST_LEVELS),
+        ):
+            if value > most:
+                raise ValueError(f"{name} must be at most {most:,}; got {value:,}")
+        rows = self.state_width + 2 * self.d_state * self.degree + 2 * sum(n * k * k for n, k in self.extra_units)
+        columns = 2 * self.d_model  # of the convolution; the first product is exact, and too large for a float if huge
+        ffn = self.ffn_proj_factor
+        if self.d_model * (rows + columns) > MOST_WEIGHTS or self.d_model * columns * ffn > MOST_WEIGHTS:
+            raise ValueError(
+                f"d_model, d_state, degree, extra_units and ffn_proj_factor must make no matrix of more than "
+                f"{MOST_WEIGHTS:,} weights; got {self!r:.300}"
+            )
 
     @property
     def state_width(self) -> int:
-        """State scalars of each layer, those of the groups included."""
-        return self.d_state + sum(number * degree for number, degree in self.groups)
+        """State scalars of each layer, those of the extra units included."""
+        return self.d_state + sum(number * degree for number, degree in self.extra_units)
 
     @classmethod
     def small(cls, **changes: Any) -> MinMaxRNCConfig:
@@ -158,7 +167,7 @@ class MinMaxRNCConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON takes them."""
-        return {**asdict(self), "groups": [list(pair) for pair in self.groups]}
+        return {**asdict(self), "extra_units": [list(pair) for pair in self.extra_units]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MinMaxRNCConfig:
@@ -173,15 +182,12 @@ class MinMaxRNCLMConfig:
     output_gate, conv_type and ffn_dropout stand in for the backbone's where given. In the paper they always do; here
     None, the default, leaves the backbone as it says. `resolved_backbone` is what is built.
     embedding_init: "small_init", N(0, 2 / (5 d_model)), as the paper has it, or "normal", N(0, 1).
-    bigram: beyond the paper, a table of vocab_size x vocab_size, learnt from 0, is added to the logits: what follows
-    from one token alone need not go through the layers. For small vocabularies.
     """
 
     backbone: MinMaxRNCConfig
     head_dropout: float = 0.0
     tie_weights: bool = True
     embedding_init: Literal["small_init", "normal"] = "small_init"
-    bigram: bool = False
     output_gate: bool | None = None
     conv_type: ConvType | None = None
     ffn_dropout: float | None = None
@@ -242,7 +248,7 @@ def _preset(
     cls: type[MinMaxRNCLMConfig], backbone: typing.Callable[..., MinMaxRNCConfig], changes: dict[str, Any]
 ) -> MinMaxRNCLMConfig:
     """A field of both configurations goes to the backbone, so that it is said once."""
-    own = {"head_dropout", "tie_weights", "embedding_init", "bigram"}
+    own = {"head_dropout", "tie_weights", "embedding_init"}
     around = {name: value for name, value in changes.items() if name in own}
     inside = {name: value for name, value in changes.items() if name not in own}
     return cls(backbone=backbone(**inside), **around)

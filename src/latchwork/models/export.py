@@ -67,7 +67,7 @@ class _Streaming(nn.Module):
         u = self.model.embedding(tokens)
         y, state = self.model.backbone(u, State(conv, x))  # not model(...), which may branch on the number of tokens
         positive = torch.where(state.x == 0, 0.0, state.x)  # +0, as minmax_step writes it: runtimes drop `x + 0.0`
-        return self.model.logits(y, tokens), state.conv, positive
+        return self.model.head(y), state.conv, positive
 
 
 def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXProgram:
@@ -77,7 +77,7 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
     except ImportError as error:
         raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
-    units = {config.d_state // config.degree, *(number for number, _ in config.groups)}
+    units = {config.d_state // config.degree, *(number for number, _ in config.extra_units)}
     example = next(rows for rows in range(2, len(units) + 3) if rows not in units)  # torch would fix those, and 1
     rows = batch_size or example
     state = model.initial_state(rows).detach()

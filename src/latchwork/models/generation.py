@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,12 +30,13 @@ def align_prompts(prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]
         if prompt.dim() not in (1, 2):
             raise ValueError(f"prompt must be (T,) or (B, T); got {tuple(prompt.shape)}")
         rows = list(prompt.unsqueeze(0) if prompt.dim() == 1 else prompt)
-    elif len(prompt) and isinstance(prompt[0], int):
-        rows = [torch.tensor(prompt)]
     else:
-        rows = [torch.as_tensor(each) for each in prompt]
-    if not rows or any(row.dim() != 1 or not len(row) or row.is_floating_point() for row in rows):
-        raise ValueError("prompt must be token numbers: one or more rows of at least one integer each")
+        rows = [_row(each) for each in ([prompt] if len(prompt) and isinstance(prompt[0], int) else prompt)]
+    if not rows or any(row.dim() != 1 or not len(row) or row.dtype not in (torch.int64, torch.int32) for row in rows):
+        kinds = ", ".join(sorted({f"{row.dtype} {tuple(row.shape)}" for row in rows})) or "nothing"
+        raise ValueError(
+            f"prompt must be token numbers: one or more rows of at least one, int64 or int32; got {kinds:.200}"
+        )
     T = max(map(len, rows))
     tokens = torch.zeros(len(rows), T, dtype=torch.long, device=device)
     reset = torch.zeros(len(rows), T, dtype=torch.bool, device=device)
@@ -45,17 +46,27 @@ def align_prompts(prompt: Prompt, device: torch.device) -> tuple[Tensor, Tensor]
     return tokens, reset
 
 
+def _row(values: Any) -> Tensor:
+    try:
+        if isinstance(values, Sequence) and any(isinstance(each, bool) for each in values):
+            raise TypeError("a bool is no token")  # torch would take it for a number
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"prompt must be token numbers, int64 or int32; got {values!r:.60}: {error}") from None
+
+
 def choose_tokens(
     logits: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator | None
 ) -> Tensor:
-    """One token for each row of logits (B, V): the best at temperature 0, else drawn.
+    """One token for each row of logits (B, V): the best at temperature 0, else drawn. A NaN is an error.
 
     top_k: only from the k best. top_p: only from the fewest that together have that probability.
     """
+    best, token = logits.max(-1, keepdim=True)
+    check_best(best)
     if temperature == 0:
-        return logits.argmax(-1)
-    logits = logits.float()
-    logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # so that a small temperature does not overflow
+        return token.squeeze(-1)
+    logits = (logits.float() - best.float()) / temperature  # so that a small temperature does not overflow
     if top_k is not None and top_k < logits.shape[-1]:
         least = logits.topk(top_k).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -63,8 +74,19 @@ def choose_tokens(
         ordered, order = logits.sort(-1, descending=True)
         probability = ordered.softmax(-1)
         outside = probability.cumsum(-1) - probability >= top_p  # what came before was enough
+        outside[:, 0] = False  # a probability may be too small for float32
         logits = logits.masked_fill(outside.gather(-1, order.argsort(-1)), -torch.inf)
+    logits = logits.nan_to_num(0.0, neginf=-torch.inf)  # the best, 0 / 0 at a temperature too small for float32
     return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
+
+
+def check_best(best: Tensor) -> None:
+    """Raise an error unless the largest logit of each row is finite; a NaN counts as the largest."""
+    if not best.isfinite().all():
+        raise FloatingPointError(
+            f"the largest logit of each row must be finite, to choose a token; got {best[~best.isfinite()][0].item()}: "
+            "the weights, or the state after this prompt, hold NaN or infinite values"
+        )
 
 
 def generate_stream(
@@ -110,7 +132,7 @@ def _steps(
     for _ in range(max_new_tokens):
         with torch.no_grad(), _eval(model):
             y, state = model.hidden(tokens, state, reset=begin)
-            new = choose_tokens(model.logits(y[:, -1], tokens[:, -1]), temperature, top_k, top_p, generator)
+            new = choose_tokens(model.head(y[:, -1:])[:, 0], temperature, top_k, top_p, generator)
         if stop_token is not None:
             new = new.masked_fill(stopped, stop_token)
             stopped = stopped | (new == stop_token)

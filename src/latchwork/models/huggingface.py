@@ -21,14 +21,26 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.models.backbone import MinMaxRNC
-from latchwork.models.config import MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.models.config import MOST_TOKENS, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.models.generation import check_best
+from latchwork.models.huggingface_folder import check_folder, weight_files
 from latchwork.models.language_model import MinMaxRNC_LM
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.state import State
+from latchwork.tensor_files import read_tensors, write_tensors
 
 try:
     import transformers
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationMixin, PreTrainedConfig, PreTrainedModel
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        GenerationConfig,
+        GenerationMixin,
+        LogitsProcessor,
+        LogitsProcessorList,
+        PreTrainedConfig,
+        PreTrainedModel,
+    )
     from transformers.utils.generic import ModelOutput
 except ImportError as error:
     raise ImportError("latchwork.models.huggingface needs transformers: pip install 'latchwork[hf]'") from error
@@ -41,8 +53,8 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose 
 State.is_croppable = False  # type: ignore[attr-defined]
 
 _BACKBONE = tuple(field.name for field in fields(MinMaxRNCConfig))
-_AROUND = ("head_dropout", "tie_weights", "embedding_init", "bigram")
-_OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache")
+_AROUND = ("head_dropout", "tie_weights", "embedding_init")
+_OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache", "read_end_as")
 _THEIRS = {
     *vars(PreTrainedConfig()),
     *("model_type", "name_or_path", "torch_dtype", "num_labels", "output_attentions", "attn_implementation"),
@@ -56,8 +68,9 @@ class MinMaxRNCHFConfig(PreTrainedConfig):
     """vocab_size and the fields of MinMaxRNCConfig and MinMaxRNCLMConfig, as transformers keeps them.
 
     hidden_size, num_hidden_layers and tie_word_embeddings are other names of d_model, n_layers and tie_weights.
-    use_cache: whether the state is returned where a call does not say. What PreTrainedConfig itself knows may be given
-    too; any other key is an error.
+    use_cache: whether the state is returned where a call does not say. read_end_as: programs ask for a token that ends
+    a text. Where the vocabulary has none, the number vocab_size is that token: it is read as this one, and never
+    predicted. What PreTrainedConfig itself knows may be given too; any other key is an error.
 
     >>> MinMaxRNCHFConfig(vocab_size=8, d_model=90, n_layers=2, d_state=40, conv_type="bsaic")
     Traceback (most recent call last):
@@ -76,7 +89,9 @@ class MinMaxRNCHFConfig(PreTrainedConfig):
     __eq__ = PreTrainedConfig.__eq__  # else the class is compared without our fields
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, *, vocab_size: int, use_cache: bool = True, **values: Any) -> None:
+    def __init__(
+        self, *, vocab_size: int, use_cache: bool = True, read_end_as: int | None = None, **values: Any
+    ) -> None:
         for alias, name in self.attribute_map.items():
             if alias in values:
                 if name in values:
@@ -88,10 +103,18 @@ class MinMaxRNCHFConfig(PreTrainedConfig):
                 near = get_close_matches(key, _OURS, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else "."
                 raise ValueError(f"{type(self).__name__} has no field {key!r}{hint} It has {', '.join(_OURS)}")
-        if not isinstance(vocab_size, int) or vocab_size < 1:
-            raise ValueError(f"vocab_size must be an integer of at least 1; got {vocab_size!r}")
+        if type(vocab_size) is not int or not 1 <= vocab_size <= MOST_TOKENS:
+            raise ValueError(f"vocab_size must be an integer from 1 to {MOST_TOKENS:,}; got {vocab_size!r:.80}")
+        if values.get("model_type", self.model_type) != self.model_type:
+            raise ValueError(f"model_type must be {self.model_type!r}; got {values['model_type']!r:.80}")
+        for name in ("dtype", "torch_dtype"):
+            dtype = getattr(torch, values[name], None) if isinstance(values.get(name), str) else values.get(name)
+            if name in values and values[name] is not None and not isinstance(dtype, torch.dtype):
+                raise ValueError(f"{name} must be one of torch's, or None; got {values[name]!r:.80}")
+        if read_end_as is not None and (type(read_end_as) is not int or not 0 <= read_end_as < vocab_size):
+            raise ValueError(f"read_end_as must be a token, 0 to {vocab_size - 1}, or None; got {read_end_as!r:.80}")
         super().__init__(**values)
-        self.vocab_size, self.use_cache = vocab_size, use_cache
+        self.vocab_size, self.use_cache, self.read_end_as = vocab_size, use_cache, read_end_as
         config = _join(ours)
         for name, value in {**config.backbone.to_dict(), **{each: getattr(config, each) for each in _AROUND}}.items():
             setattr(self, name, value)
@@ -186,6 +209,15 @@ def _align(mask: Tensor) -> _Alignment:
     return _Alignment(mask.byte().argsort(dim=1, stable=True), steps < begin, steps == begin, back)
 
 
+class _Finite(LogitsProcessor):
+    """Refuses to choose among logits that hold a NaN."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """The scores as they are."""
+        check_best(scores.amax(-1))
+        return scores
+
+
 class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
     """MinMaxRNC_LM, here `lm`, as transformers' models are called.
 
@@ -208,6 +240,23 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         for tensor in self.lm.state_dict(keep_vars=True).values():
             tensor._is_hf_initialized = not tensor.is_meta
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
+        """As in transformers. Weights in a folder that have changed since `save_pretrained` are an error."""
+        if pretrained_model_name_or_path is not None and Path(pretrained_model_name_or_path).is_dir():
+            any_size = bool(options.get("ignore_mismatched_sizes"))
+            read = MinMaxRNCHFConfig.from_dict
+            check_folder(Path(pretrained_model_name_or_path), options.get("config"), read, any_size)
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], is_main_process: bool = True, **options: Any
+    ) -> None:
+        """As in transformers; the weights are then given their SHA-256, which `from_pretrained` looks at."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
+        for path in weight_files(Path(save_directory)) if is_main_process else ():
+            write_tensors(path, *read_tensors(path))
 
     def to_latchwork(self) -> MinMaxRNC_LM:
         """Our model: the very one inside, so that the weights are shared."""
@@ -234,8 +283,9 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         state is given its last T columns count, as in generate(), and none of them may be zero. reset: (B, T) bool; a
         sequence begins there and nothing before it is seen, for sequences packed into one row without padding.
         labels: (B, T), as a rule input_ids; the logits of one step are compared with the label of the next, -100 being
-        left out. The loss is the mean, or the sum over num_items_in_batch. logits_to_keep: of the last so many steps,
-        0 for all; or of the steps (P,). use_cache: None is config.use_cache, and in training False.
+        left out. The loss is the mean, or the sum over num_items_in_batch; 0 if all are left out, as in MinMaxRNC_LM.
+        logits_to_keep: of the last so many steps, 0 for all; or of the steps (P,). use_cache: None is config.use_cache,
+        and in training False.
         """
         if output_attentions:
             raise ValueError("output_attentions must be False: there is no attention")
@@ -252,16 +302,19 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
             y, after = self._run(inputs, state, reset)
         hidden.append(y)
         if alignment is not None:
-            hidden, inputs = [alignment.undo(each) for each in hidden], alignment.undo(inputs)
+            hidden = [alignment.undo(each) for each in hidden]
             after = alignment.undo_state(after, self.lm.initial_state(len(inputs)))
         places = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        kept = self.lm.head_dropout(hidden[-1][:, places])
-        logits = self.lm.head(kept) if input_ids is None else self.lm.logits(kept, inputs[:, places])
+        logits = self.lm.head(self.lm.head_dropout(hidden[-1][:, places]))
         loss = None
         if labels is not None:
+            labels = labels.long()
+            if self.config.read_end_as is not None:
+                labels = labels.masked_fill(labels == self.config.vocab_size, -100)
             loss = self.loss_function(
                 logits=logits, labels=labels, vocab_size=logits.shape[-1], num_items_in_batch=num_items_in_batch
             )
+            loss = torch.where((labels[:, 1:] != -100).any().to(loss.device), loss, 0)
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
         output = MinMaxRNCOutput(
@@ -277,10 +330,10 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
             if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
                 what = f"{input_ids.dtype} {tuple(input_ids.shape)}"
                 raise ValueError(f"input_ids must be int64 or int32 (B, T); got {what}")
+            if self.config.read_end_as is not None:
+                return input_ids.masked_fill(input_ids == self.config.vocab_size, self.config.read_end_as)
             return input_ids
         if inputs_embeds is not None and input_ids is None:
-            if self.lm.bigram is not None:
-                raise ValueError("inputs_embeds must be None: the model's bigram table asks for the tokens themselves")
             if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.config.d_model:
                 what = f"(B, T, d_model = {self.config.d_model}); got {tuple(inputs_embeds.shape)}"
                 raise ValueError(f"inputs_embeds must be {what}")
@@ -291,8 +344,19 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         if inputs.dim() == 3:
             y, after = self.lm.backbone(inputs, state, reset=reset)
             return y, after
-        self.lm.check(inputs, state, reset, None)
         return self.lm.hidden(inputs, state, reset=reset)
+
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        generation_config: GenerationConfig | None = None,
+        logits_processor: LogitsProcessorList | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """As in transformers; logits that hold a NaN are an error."""
+        processors = LogitsProcessorList([_Finite(), *(logits_processor or [])])
+        return super().generate(inputs, generation_config, processors, *args, **kwargs)
 
     def prepare_inputs_for_generation(
         self,
@@ -347,21 +411,8 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         return self.lm.embedding
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Take another embedding, of any vocabulary; with a bigram table, of the same."""
-        self._check_vocabulary(value.num_embeddings)
+        """Take another embedding, of any vocabulary."""
         self.lm.embedding, self.lm.vocab_size = value, value.num_embeddings
-
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As transformers has it; a bigram table is not resized, so that with one it is an error."""
-        self._check_vocabulary(new_num_tokens or self.lm.vocab_size)
-        embedding: nn.Embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        return embedding
-
-    def _check_vocabulary(self, size: int) -> None:
-        if self.lm.bigram is not None and size != self.lm.vocab_size:
-            raise ValueError(
-                f"the vocabulary must stay {self.lm.vocab_size}, that of the model's bigram table; got {size}"
-            )
 
     def get_output_embeddings(self) -> nn.Linear:
         """The head, d_model to vocab_size."""
@@ -430,8 +481,9 @@ def _check_labels(labels: Tensor | None, inputs: Tensor, logits_to_keep: int | T
         raise ValueError(f"logits_to_keep must be at least 0; got {logits_to_keep}")
     if labels is None:
         return
-    if labels.shape != inputs.shape[:2]:
-        raise ValueError(f"labels must be (B, T) = {tuple(inputs.shape[:2])}; got {tuple(labels.shape)}")
+    if labels.shape != inputs.shape[:2] or labels.dtype not in (torch.int64, torch.int32):
+        what = f"{labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(f"labels must be int64 or int32 (B, T) = {tuple(inputs.shape[:2])}; got {what}")
     if isinstance(logits_to_keep, Tensor) or logits_to_keep:
         raise ValueError("labels need all logits: logits_to_keep must be 0")
 

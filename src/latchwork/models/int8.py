@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latchwork.models.language_model import MinMaxRNC_LM
-from latchwork.modules.conv import BasicConv
+from latchwork.modules.conv import BasicConv, last_input, shift
 from latchwork.modules.linear import Linear
 from latchwork.ops.matvec import int8_linear
 
@@ -69,10 +69,9 @@ class Int8BasicConv(nn.Module):
         super().__init__()
         self.both = Int8Linear(conv.weight, conv.bias)
 
-    def mix(self, previous: Tensor, u: Tensor) -> Tensor:
-        """y from u_{t-1} and u_t, any shape (..., d_model)."""
-        y: Tensor = self.both(torch.cat((previous, u), -1))
-        return y
+    def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As BasicConv."""
+        return self.both(torch.cat((shift(u, state, reset), u), -1)), last_input(u, state)
 
 
 def quantize_int8(model: MinMaxRNC_LM) -> MinMaxRNC_LM:

@@ -7,24 +7,21 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from latchwork.models import checkpoint, generation
+from latchwork.models import checkpoint, generation, token_pairs
 from latchwork.models.backbone import MinMaxRNC, check_state
 from latchwork.models.config import MinMaxRNCLMConfig
-from latchwork.models.pairs import all_pairs, distinct_pairs
 from latchwork.modules.init import small_init_init_
-from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.state import State
-from latchwork.ops.cross_entropy import linear_cross_entropy
+from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
 
 
 class MinMaxRNC_LM(nn.Module):
     """Tokens (B, T) to logits (B, T, vocab_size), and the state to go on from.
 
-    With tie_weights the head is the embedding, transposed; else a matrix of its own. With bigram a table of
-    logits, a row for each token, is added.
+    Tokens, prompts and targets are int64 or int32; bool, smaller integers and floats are errors, here as in every
+    method. With tie_weights the head is the embedding, transposed; else a matrix of its own.
     """
 
     def __init__(self, vocab_size: int, config: MinMaxRNCLMConfig) -> None:
@@ -37,15 +34,12 @@ class MinMaxRNC_LM(nn.Module):
         d_model = config.backbone.d_model
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.backbone = MinMaxRNC(config.resolved_backbone)
-        self.bigram = nn.Embedding(vocab_size, vocab_size) if config.bigram else None
         self.head_dropout = nn.Dropout(config.head_dropout)
         self.head = Linear(d_model, vocab_size, bias=False)
         if config.embedding_init == "small_init":
             small_init_init_(self.embedding.weight, d_model)
         else:
             nn.init.normal_(self.embedding.weight)
-        if self.bigram is not None:
-            nn.init.zeros_(self.bigram.weight)
         if config.tie_weights:
             self.head.weight = self.embedding.weight
         else:
@@ -101,7 +95,7 @@ class MinMaxRNC_LM(nn.Module):
     def _pieces(
         self, tokens: Tensor, state: State | None, reset: Tensor | None, chunk_size: int
     ) -> Iterator[tuple[Tensor, State]]:
-        table = self._table(tokens)
+        table = token_pairs.drive_table(self, tokens.numel())
         for start in range(0, tokens.shape[1], chunk_size):
             piece = slice(start, start + chunk_size)
             logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece], table)
@@ -111,24 +105,13 @@ class MinMaxRNC_LM(nn.Module):
         self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
     ) -> tuple[Tensor, State]:
         y, state = self._hidden(tokens, state, reset, table)
-        return self.logits(self.head_dropout(y), tokens), state
-
-    def logits(self, y: Tensor, tokens: Tensor) -> Tensor:
-        """Logits (..., vocab_size) of what the head is given, y (..., d_model), after these tokens (...)."""
-        logits: Tensor = self.head(y)
-        return logits if self.bigram is None else logits + self.bigram(tokens).to(logits.dtype)
-
-    def _table(self, tokens: Tensor) -> Tensor | None:
-        """What drives the first layer for every pair of tokens, where that pays; without gradients."""
-        first: MinMaxLayer = self.backbone.layers[0]  # type: ignore[assignment]
-        if torch.is_grad_enabled() or first.draws_random_numbers() or tokens.numel() < 2 * self.vocab_size**2:
-            return None
-        return first.drive_distinct(all_pairs(self.embedding), None)
+        return self.head(self.head_dropout(y)), state
 
     def hidden(
         self, tokens: Tensor, state: State | None = None, *, reset: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """What the head is given, (B, T, d_model), and the state."""
+        """What the head is given, (B, T, d_model), and the state; arguments as in `forward`."""
+        self.check(tokens, state, reset, None)
         return self._hidden(tokens, state, reset, None)
 
     def _hidden(
@@ -141,11 +124,8 @@ class MinMaxRNC_LM(nn.Module):
                 f"tokens must be at least 0 and less than vocab_size = {self.vocab_size}; "
                 f"got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
-        first: MinMaxLayer = self.backbone.layers[0]  # type: ignore[assignment]
-        distinct = None
-        if not first.draws_random_numbers():
-            distinct = distinct_pairs(tokens, self.embedding, state is not None, reset, table)
-        y, state = self.backbone(u, state, reset=reset, distinct=distinct)
+        drives = token_pairs.first_drives(self, tokens, state, reset, table)
+        y, state = self.backbone(u, state, reset=reset, drives=drives)
         return y, state
 
     def loss(
@@ -159,22 +139,20 @@ class MinMaxRNC_LM(nn.Module):
     ) -> tuple[Tensor, State]:
         """Mean cross-entropy with targets (B, T), leaving out those equal to ignore_index; and the state.
 
-        The logits are never all there at once, which for a large vocabulary saves most of the memory; with a bigram
-        table as many numbers are, those that say which token is where. To call it on a model under FSDP, register it:
+        If all are left out the loss is 0, and so is its gradient: padding changes nothing. (torch's `F.cross_entropy`
+        has NaN, which would end a training.) A target that is neither a token nor ignore_index is an error.
+        The logits are never all there at once, which for a large vocabulary saves most of the memory. To call it on a
+        model under FSDP, register it:
         `torch.distributed.fsdp.register_fsdp_forward_method(model, "loss")`.
         """
         self.check(tokens, state, reset, None)
         if targets.shape != tokens.shape:
             raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
-        y, state = self.hidden(tokens, state, reset=reset)
-        y, tokens, targets = self.head_dropout(y).flatten(0, 1), tokens.flatten(), targets.flatten()
+        y, state = self._hidden(tokens, state, reset, None)
+        y, targets = self.head_dropout(y), targets.flatten()
         if type(self.head) is not Linear or has_hooks(self.head):
-            return F.cross_entropy(self.logits(y, tokens), targets.long(), ignore_index=ignore_index), state
-        weight = self.head.weight
-        if self.bigram is not None:  # a column for each token, as if the head were given which it is
-            y = torch.cat((y, F.one_hot(tokens.long(), self.vocab_size).to(y.dtype)), 1)
-            weight = torch.cat((weight, self.bigram.weight.T), 1)
-        return linear_cross_entropy(y, weight, targets, ignore_index), state
+            return mean_cross_entropy(self.head(y).flatten(0, 1), targets, ignore_index), state
+        return linear_cross_entropy(y.flatten(0, 1), self.head.weight, targets, ignore_index), state
 
     def generate(
         self,
@@ -189,7 +167,8 @@ class MinMaxRNC_LM(nn.Module):
     ) -> Tensor:
         """Go on from prompts, and return only what is new: (B, max_new_tokens), or fewer if every row has stopped.
 
-        prompt: (T,) or (B, T) tokens, or a list of prompts of any lengths; each goes on as if it were alone.
+        prompt: (T,) or (B, T) tokens, or a list of prompts of any lengths; each goes on as if it were alone. Logits
+        that hold a NaN, or whose largest is infinite, are an error.
         temperature: 0 takes the best token. top_k: draw from the k best only. top_p: draw from the fewest tokens that
         together have this probability. seed: of the draws; None takes torch's own generator. stop_token: a row that
         has drawn it repeats it.
@@ -238,7 +217,7 @@ class MinMaxRNC_LM(nn.Module):
         """Raise an error that names the argument that is wrong, what it must be and what it was."""
         if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"tokens must be int64 or int32 (B, T); got {tokens.dtype} {tuple(tokens.shape)}")
-        check_state(self.backbone.config, tokens.shape[0], state)
+        check_state(self.backbone, tokens.shape[0], state)
         if reset is not None and (reset.dtype != torch.bool or reset.shape != tokens.shape):
             raise ValueError(
                 f"reset must be bool (B, T) = {tuple(tokens.shape)}; got {reset.dtype} {tuple(reset.shape)}"

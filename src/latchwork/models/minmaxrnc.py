@@ -43,10 +43,6 @@ def from_minmaxrnc(state_dict: Mapping[str, Tensor], config: MinMaxRNCLMConfig) 
         raise ValueError(f"config.backbone.degree must be 1, as all of minmaxrnc is; got {config.backbone.degree}")
     if config.backbone.levels is not None:
         raise ValueError(f"config.backbone.levels must be None, as minmaxrnc has none; got {config.backbone.levels}")
-    if config.backbone.bank != 1:
-        raise ValueError(f"config.backbone.bank must be 1, as minmaxrnc has none; got {config.backbone.bank}")
-    if config.bigram:
-        raise ValueError("config.bigram must be False, as minmaxrnc has none")
     model = MinMaxRNC_LM(state_dict["token_emb.weight"].shape[0], config)
     used = {name for name in state_dict if name.endswith("conv._initial_state")}  # zeros, which are a constant here
     for name in used:

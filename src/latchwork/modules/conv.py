@@ -16,6 +16,13 @@ def shift(u: Tensor, first: Tensor | None, reset: Tensor | None) -> Tensor:
     return previous if reset is None else previous.masked_fill(reset.unsqueeze(-1), 0)
 
 
+def last_input(u: Tensor, state: Tensor | None) -> Tensor:
+    """What the next call's convolution sees as the input before: u[:, -1], or for no steps what it was."""
+    if u.shape[1]:
+        return u[:, -1]
+    return u.new_zeros(u.shape[0], u.shape[2]) if state is None else state
+
+
 class BasicConv(nn.Module):
     """y_t = W [u_{t-1}, u_t] + b."""
 
@@ -25,14 +32,11 @@ class BasicConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model))
         small_init_init_(self.weight, 2 * d_model)
 
-    def mix(self, previous: Tensor, u: Tensor) -> Tensor:
-        """y from u_{t-1} and u_t, any shape (..., d_model): two products, and no copy of the pair side by side."""
-        then, now = self.weight.chunk(2, dim=1)
-        return linear(u, now, self.bias) + linear(previous, then)
-
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
-        return _forward(self, u, state, reset)
+        then, now = self.weight.chunk(2, dim=1)  # two products, and no copy of the pair side by side
+        y = linear(u, now, self.bias) + linear(shift(u, state, reset), then)
+        return y, last_input(u, state)
 
 
 class GatedConv(nn.Module):
@@ -42,23 +46,7 @@ class GatedConv(nn.Module):
         super().__init__()
         self.g = nn.Parameter(torch.full((d_model,), float(init_val)))
 
-    def mix(self, previous: Tensor, u: Tensor) -> Tensor:
-        """y from u_{t-1} and u_t, any shape (..., d_model)."""
-        return torch.lerp(u, previous, torch.sigmoid(self.g).to(u.dtype))
-
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
-        return _forward(self, u, state, reset)
-
-
-def _forward(
-    conv: BasicConv | GatedConv, u: Tensor, state: Tensor | None, reset: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return conv.mix(shift(u, state, reset), u), last_input(u, state)
-
-
-def last_input(u: Tensor, state: Tensor | None) -> Tensor:
-    """What the next call's convolution sees as the input before: u[:, -1], or for no steps what it was."""
-    if u.shape[1]:
-        return u[:, -1]
-    return u.new_zeros(u.shape[0], u.shape[2]) if state is None else state
+        y = torch.lerp(u, shift(u, state, reset), torch.sigmoid(self.g).to(u.dtype))
+        return y, last_input(u, state)

@@ -7,6 +7,8 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
+S_R_INITS = ("small_init", "kaiming", "asymmetric", "spread")  # of r and s
+
 
 def small_init_init_(weight: Tensor, dim: int) -> None:
     """N(0, 2 / (5 dim)), for projections of an input of width dim."""
@@ -35,18 +37,6 @@ def spread_init_(bias_r: Tensor, bias_s: Tensor, reach: float = 1.0, slack: floa
 
 
 @torch.no_grad()
-def bank_init_(shift_r: Tensor, shift_s: Tensor, weight: Tensor, least: float = -0.5, most: float = 1.5) -> None:
-    """Banks, (K, P) each: the slack grows evenly from the first latch to the last, and what is read is their mean.
-
-    With a slack below 0 a latch is s itself: it remembers nothing, and passes the input on.
-    """
-    slack = torch.linspace(least, most, len(shift_r)).unsqueeze(1)
-    shift_r.copy_(slack.expand_as(shift_r))
-    shift_s.copy_(-slack.expand_as(shift_s))
-    weight.fill_(1 / len(weight))
-
-
-@torch.no_grad()
 def levels_init_(x0: Tensor, lowest: float = -1.0) -> None:
     """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, in an order of its own."""
     units, degree = x0.shape
@@ -70,10 +60,6 @@ def permutation_init_(weight: Tensor, bias: Tensor) -> None:
     weight.copy_((p - q)[..., None] / 2 * direction)
 
 
-def choice_init_(weight: Tensor, take_weight: Tensor, dim: int) -> None:
-    """Logits of units that move whole levels, for an input of width dim and variance 1: N(0, 0.1^2), nearly even.
-
-    weight: of the logits of the levels. take_weight: of the logits of taking x0.
-    """
-    for each in (weight, take_weight):
-        nn.init.normal_(each, std=0.1 / sqrt(dim))
+def choice_init_(weight: Tensor, dim: int) -> None:
+    """Logits of cells that move whole levels, for an input of width dim and variance 1: N(0, 0.1^2), nearly even."""
+    nn.init.normal_(weight, std=0.1 / sqrt(dim))

@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from latchwork.modules.conv import BasicConv, GatedConv, last_input, shift
+from latchwork.modules import fast_layer
+from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
-from latchwork.modules.fused import fused_drive, fused_respond
 from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.norm import norm
 from latchwork.modules.state import State
-
-
-class Distinct(NamedTuple):
-    """The few distinct inputs of a layer whose input takes few values, as the first layer above an embedding does.
-
-    u, previous: (P, d_model), an input and the one before it; known: (P,) bool, false where there is none before.
-    places: (B, T), which of them stands where. Where the layer is given a state, the last B are the first steps of the
-    rows, and the convolution's state stands in for their `previous`. table: `drive` of more rows that stand before
-    these, if it is known already.
-    """
-
-    u: Tensor
-    previous: Tensor
-    known: Tensor
-    places: Tensor
-    table: Tensor | None = None
-
-
-def norm(kind: str, d_model: int) -> nn.Module:
-    """ "layernorm", "rmsnorm" or "none"."""
-    kinds: dict[str, Callable[[int], nn.Module]] = {
-        "layernorm": nn.LayerNorm,
-        "rmsnorm": nn.RMSNorm,
-        "none": nn.Identity,
-    }
-    if kind not in kinds:
-        raise ValueError(f"norm_type must be one of {', '.join(kinds)}; got {kind!r}")
-    return kinds[kind](d_model)
 
 
 class MinMaxLayer(nn.Module):
     """y = u + Neuron(norm(u + c + f)), with c = Conv(norm(u)) and f = FFN(norm(u + c)).
 
     Only the neuron's output enters the residual stream. The parts are made by the caller: see models/backbone.py.
+    `forward` below is the definition. Where modules/fast_layer.py has a plan for a call, that runs instead.
     """
 
     def __init__(
@@ -62,47 +32,34 @@ class MinMaxLayer(nn.Module):
         self.norm_conv, self.norm_ffn, self.norm_neuron = (norm(norm_type, neuron.d_model) for _ in range(3))
         self.conv, self.ffn, self.neuron = conv, ffn, neuron
 
-    def drive(self, u: Tensor, v: Tensor, previous: Tensor) -> Tensor:
-        """The neuron's `project`, from u (..., d_model), v = norm_conv(u), and v one step before."""
-        mixed = u + self.conv.mix(previous, v)
-        return self.neuron.project(self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))))
-
     def forward(
-        self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, distinct: Distinct | None = None
+        self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, drives: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """u (B, T, d_model); returns y like u, and the state to go on from.
 
-        reset: (B, T) bool; a sequence begins there, and nothing before it is seen. distinct: u's distinct values, if
-        the caller knows them; the result is the same, and what comes before the recurrence is computed once for each.
+        reset: (B, T) bool; a sequence begins there, and nothing before it is seen. drives: what `drive` gives for u, if
+        the caller knows it (models/token_pairs.py); the result is the same.
         """
         self.check(u, state, reset)
-        before = None if state is None else state.conv
-        if distinct is None:
-            z = fused_drive(self, u, before, reset)
-            if z is None:
-                v = self.norm_conv(u)
-                z = self.drive(u, v, shift(v, before, reset))
-            else:
-                v = self.norm_conv(u[:, -1:])
-            conv = last_input(v, before)
-        else:
-            z = F.embedding(distinct.places, self.drive_distinct(distinct, before))
-            conv = last_input(self.norm_conv(u[:, -1:]), before)
-        before = None if state is None else state.x
-        fused = fused_respond(self, u, z, before, reset)
-        if fused is not None:
-            return fused[0], State(conv, fused[1])
-        y, x = self.neuron.recur(z, before, reset=reset)
-        return u + y, State(conv, x)
+        fast = fast_layer.plan(self, u, state, reset, drives)
+        if fast is not None:
+            return fast()
+        before, x = (None, None) if state is None else state
+        inside, before = self.before_neuron(u, before, reset)
+        y, x = self.neuron(inside, x, reset=reset)
+        return u + y, State(before, x)
 
-    def drive_distinct(self, distinct: Distinct, before: Tensor | None) -> Tensor:
-        """`drive` of the distinct inputs, one row for each."""
-        previous = self.norm_conv(distinct.previous)
-        if before is not None:
-            previous = torch.cat((previous[: -len(before)], before.to(previous.dtype)))
-        previous = previous.masked_fill(~distinct.known.unsqueeze(-1), 0)
-        z = self.drive(distinct.u, self.norm_conv(distinct.u), previous)
-        return z if distinct.table is None else torch.cat((distinct.table, z))
+    def before_neuron(
+        self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What the neuron is given, like u, and the convolution's last input. before: (B, d_model), the last one."""
+        mixed, before = self.conv(self.norm_conv(u), before, reset=reset)
+        mixed = u + mixed
+        return self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))), before
+
+    def drive(self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
+        """What drives the recurrence, `neuron.project` of what the neuron is given."""
+        return self.neuron.project(self.before_neuron(u, before, reset)[0])
 
     def check(self, u: Tensor, state: State | None, reset: Tensor | None) -> None:
         """Raise an error that names the argument that is wrong, what it must be and what it was."""
@@ -119,7 +76,3 @@ class MinMaxLayer(nn.Module):
             )
         if reset is not None and (reset.dtype != torch.bool or reset.shape != (B, T)):
             raise ValueError(f"reset must be bool (B, T) = {(B, T)}; got {reset.dtype} {tuple(reset.shape)}")
-
-    def draws_random_numbers(self) -> bool:
-        """Whether equal inputs may give different outputs: a dropout is at work before the recurrence."""
-        return self.training and (self.ffn.dropout.p > 0 or self.neuron.dropout.p > 0)

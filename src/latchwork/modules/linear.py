@@ -7,15 +7,20 @@ from torch import Tensor, nn
 from latchwork.ops.matvec import linear
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether calling the module runs more than its forward: then no faster way around it may be taken."""
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether calling one of them runs more than its class's forward: then no way around it may be taken."""
+    for module in modules:
+        if (
+            module._forward_hooks
+            or module._forward_pre_hooks
+            or module._backward_hooks
+            or module._backward_pre_hooks
+            or "forward" in module.__dict__
+        ):
+            return True
     every = nn.modules.module
     return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or every._global_forward_hooks
+        every._global_forward_hooks
         or every._global_forward_pre_hooks
         or every._global_backward_hooks
         or every._global_backward_pre_hooks

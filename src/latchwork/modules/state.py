@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+from latchwork.tensor_files import read_tensors, write_tensors
+
+
+def _describe(part: object) -> str:
+    """A tensor by shape and type, and anything else, as pytrees put it here, by itself."""
+    return f"{tuple(part.shape)} {part.dtype}" if isinstance(part, Tensor) else repr(part)
 
 
 class State(NamedTuple):
@@ -24,6 +29,10 @@ class State(NamedTuple):
 
     conv: Tensor
     x: Tensor
+
+    def __repr__(self) -> str:
+        """Shapes and types, not numbers."""
+        return f"State(conv={_describe(self.conv)}, x={_describe(self.x)})"
 
     @property
     def batch_size(self) -> int:
@@ -68,25 +77,22 @@ class State(NamedTuple):
         return State(torch.cat([each.conv for each in states], -2), torch.cat([each.x for each in states], -2))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file, whole or not at all."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            save_file({"conv": self.conv.detach().contiguous(), "x": self.x.detach().contiguous()}, temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write a safetensors file with its SHA-256 in it, whole or not at all."""
+        write_tensors(Path(path), {"conv": self.conv, "x": self.x})
 
     @staticmethod
     def load(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> State:
-        """Read what `save` wrote."""
-        try:
-            tensors = load_file(path, device=str(device))
-        except SafetensorError as error:
-            raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        """Read what `save` wrote. A file that has changed since is an error."""
+        tensors, _ = read_tensors(Path(path), device)
         if set(tensors) != {"conv", "x"}:
             raise ValueError(f"{path} is not a saved state: it must hold conv and x, and holds {sorted(tensors)}")
-        return State(**tensors)
+        state = State(**tensors)
+        if state.x.dim() < 2 or state.conv.shape[:-1] != state.x.shape[:-1]:
+            shapes = f"{tuple(state.conv.shape)} and {tuple(state.x.shape)}"
+            raise ValueError(f"{path} is not a saved state: conv and x must be (..., B, D); got {shapes}")
+        if not (state.conv.is_floating_point() and state.x.is_floating_point()):
+            raise ValueError(f"{path} is not a saved state: conv is {state.conv.dtype}, x is {state.x.dtype}")
+        return state
 
 
 # A tuple with names is a pytree already; a saved torch.export program finds the class by a name, and torch.load

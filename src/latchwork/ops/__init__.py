@@ -1,6 +1,6 @@
 """The MinMax recurrence and its algebra."""
 
-from latchwork.ops.blur import blurred_scan
+from latchwork.ops.dispatch import use_backend
 from latchwork.ops.scan import minmax_scan, minmax_step
 
-__all__ = ["blurred_scan", "minmax_scan", "minmax_step"]
+__all__ = ["minmax_scan", "minmax_step", "use_backend"]

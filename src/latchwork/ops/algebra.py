@@ -12,17 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latchwork.ops.transforms import forward_mode
+
 Step = tuple[Tensor, Tensor]  # (r, s)
 
 
 def oplus(a: Tensor, b: Tensor) -> Tensor:
     """a (+) b, the elementwise maximum."""
-    return torch.maximum(a, b)
+    return _pair(a, b).amax(-1) if forward_mode() else torch.maximum(a, b)
 
 
 def odot(a: Tensor, b: Tensor) -> Tensor:
     """a (.) b, the elementwise minimum."""
-    return torch.minimum(a, b)
+    return _pair(a, b).amin(-1) if forward_mode() else torch.minimum(a, b)
+
+
+def _pair(a: Tensor, b: Tensor) -> Tensor:
+    """Both side by side. torch's tangent of maximum is b' + (a' - b'), which rounds; that of amax selects."""
+    return torch.stack(torch.broadcast_tensors(a, b), -1)  # type: ignore[no-untyped-call]
 
 
 def otimes(a: Tensor, b: Tensor) -> Tensor:
@@ -40,6 +47,8 @@ class _SharedMaximum(torch.autograd.Function):
 
     A NaN equals nothing, so nothing attains it: then all entries get a NaN.
     """
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(candidates: Tensor) -> Tensor:
@@ -63,7 +72,7 @@ def apply(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     if r.dim() == s.dim():
         return oplus(odot(r, x), s)
     candidates = torch.cat([odot(r, x.unsqueeze(-2)), s.unsqueeze(-1)], dim=-1)  # (..., N, N + 1): n minima and s
-    if not candidates.requires_grad:
+    if not candidates.requires_grad or forward_mode():
         return candidates.amax(-1)
     y: Tensor = _SharedMaximum.apply(candidates)  # type: ignore[no-untyped-call]
     return y

@@ -6,24 +6,13 @@ and the argmax of several rows at a time.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu
-from latchwork.ops.cpu import Rows, empty
-from latchwork.ops.scan import DTYPES
-
-
-class Choice(ctypes.Structure):
-    """What the kernel is called with, field by field as in csrc/problem.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("dtype", "tokens", "rows", "options", "threads")),
-        ("temperature", ctypes.c_double),
-        *((name, Rows) for name in ("logits", "own", "weights", "choice", "grad", "grad_logits", "grad_own")),
-    )
+from latchwork.ops import cpu, dispatch, transforms
+from latchwork.ops.abi import Choice
+from latchwork.ops.cpu import empty
+from latchwork.ops.scan import DTYPES, check_dense
 
 
 def choose_rows(
@@ -41,6 +30,7 @@ def choose_rows(
     >>> choose_rows(torch.tensor([[0.0, 2.0], [0.0, 1.0]]), torch.tensor([1.0, 3.0]))[1]
     tensor([1, 2])
     """
+    check_dense(logits=logits, own=own)
     if logits.dtype not in DTYPES:
         raise TypeError(f"logits must be float32, float64, bfloat16 or float16; got {logits.dtype}")
     if logits.dim() < 2 or logits.shape[-1] == 0:
@@ -52,12 +42,14 @@ def choose_rows(
         )
     if not 0 < temperature < float("inf"):
         raise ValueError(f"temperature must be positive and finite; got {temperature}")
-    if backend not in ("auto", "cpu", "torch"):
-        raise ValueError(f"backend {backend!r} is unknown; there are auto, cpu, torch")
+    backend = dispatch.asked_for(backend)
+    if backend not in dispatch.NAMES:
+        raise ValueError(f"backend {backend!r} is unknown; there are {', '.join(dispatch.NAMES)}")
     reason = cpu.MISSING if logits.device.type == "cpu" else f"logits is on {logits.device}, not on the CPU"
+    reason = transforms.unfit(logits, own) or reason
     if backend == "cpu" and reason:
         raise ValueError(f"backend 'cpu' cannot run: {reason}")
-    if backend == "torch" or reason:
+    if backend not in ("auto", "cpu") or reason:
         return plain_choice(logits, own, temperature)
     weights, choice = torch.ops.latchwork.choose_rows(logits, own, temperature)
     return weights, choice
@@ -133,6 +125,8 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], 
 
 
 def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor, _: object) -> tuple[Tensor, Tensor | None, None]:
+    if transforms.has_tangent(grad):
+        _no_second_gradient(ctx)
     (weights,) = ctx.saved_tensors  # type: ignore[attr-defined]
     backward = torch.ops.latchwork.choose_rows_backward
     grad_logits, grad_own = backward(grad, weights, ctx.own, ctx.temperature)  # type: ignore[attr-defined]

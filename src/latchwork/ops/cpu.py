@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import itertools
+import os
 
 import torch
 from torch import Tensor
 
+from latchwork.ops import abi
+from latchwork.ops.abi import Problem, Rows
 from latchwork.ops.parallel import Gradients
 
-INTERFACE = 5  # as in csrc/problem.h
-NO_SUCH_DTYPE = 1  # what the kernel returns, as there
 LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
-class Rows(ctypes.Structure):
-    """A tensor (B, T, ...) with contiguous inner dimensions; strides in elements. See csrc/problem.h."""
+def _load() -> ctypes.CDLL | str | RuntimeError:
+    """The library; or why there is none; or what is wrong with the one there is, which nothing else may replace.
 
-    _fields_ = (("data", ctypes.c_void_p), ("batch", ctypes.c_int64), ("time", ctypes.c_int64))
-
-
-class Problem(ctypes.Structure):
-    """What the kernel is called with, field by field as in csrc/problem.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("dtype", "batch", "time", "width", "degree", "threads", "chunk")),
-        ("blur", ctypes.c_double),
-        *((name, Rows) for name in ("r", "s", "x", "state", "x0", "reset")),
-        *((name, Rows) for name in ("grad", "grad_r", "grad_s", "grad_state", "grad_x0", "whole_r", "whole_s")),
-    )
-
-
-def _load() -> ctypes.CDLL | str:
-    """The library, or why there is none. It is loaded after torch, whose OpenMP threads it then shares."""
+    It is loaded after torch, whose OpenMP threads it then shares.
+    """
     found = importlib.util.find_spec("latchwork._kernel")
     if found is None or found.origin is None:
         return "the package was installed without its C++ kernel; install it again where there is a C++ compiler"
@@ -42,12 +30,21 @@ def _load() -> ctypes.CDLL | str:
         library = ctypes.CDLL(found.origin)
     except OSError as error:
         return f"the C++ kernel does not load: {error}"
-    if not hasattr(library, "latchwork_interface") or library.latchwork_interface() != INTERFACE:
-        return "the C++ kernel is of another version of latchwork; install the package again"
+    if what := abi.differs(library):
+        return RuntimeError(f"the C++ kernel is of another version of latchwork: {what} differs; reinstall the package")
     library.latchwork_isa.restype = ctypes.c_char_p
+    library.latchwork_compiled_isa.restype = ctypes.c_char_p
     library.latchwork_huge_pages.restype = None
     library.latchwork_layer_tape.restype = ctypes.c_int64
+    if library.latchwork_isa() is None:
+        return RuntimeError(_wrong_isa(library))
     return library
+
+
+def _wrong_isa(library: ctypes.CDLL) -> str:
+    compiled = itertools.takewhile(bool, map(library.latchwork_compiled_isa, map(ctypes.c_int64, itertools.count())))
+    here = ", ".join(name.decode() for name in compiled if library.latchwork_runs_here(name))
+    return f"LATCHWORK_ISA must be one of {here}, which run on this processor; got {os.environ['LATCHWORK_ISA']!r}"
 
 
 _loaded = _load()
@@ -67,9 +64,15 @@ def isa() -> str:
 
 def library() -> ctypes.CDLL:
     """The loaded kernel; an error that says why if there is none."""
-    if isinstance(_loaded, str):
-        raise RuntimeError(_loaded)
-    return _loaded
+    if isinstance(_loaded, ctypes.CDLL):
+        return _loaded
+    raise RuntimeError(str(_loaded))
+
+
+def readable(a: Tensor) -> bool:
+    """Whether the kernel may read a where it stands: an ordinary dense tensor whose numbers are those in memory."""
+    ordinary = type(a) in (Tensor, torch.nn.Parameter) and a.device.type == "cpu" and a.layout is torch.strided
+    return ordinary and (torch.compiler.is_compiling() or not a.is_neg())  # in a graph no tensor is a negated view
 
 
 def empty(shape: torch.Size, like: Tensor) -> Tensor:
@@ -116,7 +119,9 @@ def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
 def call(name: str, problem: ctypes.Structure) -> int:
     """Run a function of the kernel; what it returns, 0 where all went well."""
     code: int = getattr(library(), name)(ctypes.byref(problem))
-    if code == NO_SUCH_DTYPE:
+    if code == abi.NO_MEMORY:
+        raise MemoryError(f"there is no memory for what {name} needs to work in")
+    if code == abi.NO_SUCH_DTYPE:
         raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
     return code
 
@@ -162,13 +167,9 @@ def backward(
     x0: Tensor | None,
     *,
     chunk: int = 0,
-    blur: float = 0.0,
     out: tuple[Tensor, Tensor] | None = None,
 ) -> Gradients:
-    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned.
-
-    blur: of degree one, if numbers within it are to share the gradient too: see ops/blur.py.
-    """
+    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
     grad_r, grad_s = (empty(r.shape, r), empty(s.shape, s)) if out is None else out
     grad_state = state.new_zeros(state.shape)
     grad_x0 = None if reset is None else state.new_zeros(state.shape)
@@ -178,7 +179,6 @@ def backward(
     grad, x = _prepare(grad, x)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
-    problem.blur = blur
     problem.x, problem.reset, problem.grad = rows(x), rows(reset), rows(grad)
     problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
     problem.grad_r, problem.grad_s = rows(grad_r), rows(grad_s)

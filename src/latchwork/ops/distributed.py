@@ -15,9 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from latchwork.ops import transforms
 from latchwork.ops.algebra import apply
 from latchwork.ops.parallel import Gradients, broadcast_reset
-from latchwork.ops.scan import BACKENDS, check_arguments, choose
+from latchwork.ops.scan import BACKENDS, check_arguments, check_dense, choose, expand
 
 
 def minmax_scan(
@@ -38,8 +39,13 @@ def minmax_scan(
     parameter that every rank holds: the sum over ranks is the whole. Without `reset` only the first rank's share is not
     zero and the sum is exact; with it, the sum of the shares may differ in the last bit.
     """
+    check_dense(r=r, s=s, x0=x0, reset=reset)
     check_arguments(r, s, x0, reset, None)
-    x0 = x0.expand(s.shape[:1] + s.shape[2:])
+    if reason := transforms.unfit(r, s, x0):
+        raise NotImplementedError(f"minmax_scan over several ranks has its gradient in reverse mode alone: {reason}")
+    if backend == "reference":
+        raise ValueError(f"backend 'reference' runs in one process; there are auto, {', '.join(BACKENDS)}")
+    x0 = expand(x0, s.shape[:1] + s.shape[2:])
     group = dist.group.WORLD if group is None else group
     if group is None:
         raise RuntimeError("group: there is no process group; call torch.distributed.init_process_group first")
@@ -52,6 +58,7 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, group: dist.ProcessGroup, name: str
     ) -> Tensor:
+        r, s, x0 = r.resolve_neg(), s.resolve_neg(), x0.resolve_neg()
         start = None if reset is None else x0
         state = _state_before(r, s, x0, reset, group, name)
         x = BACKENDS[name].forward(r, s, state, reset, start)
@@ -62,6 +69,9 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if transforms.has_tangent(grad):
+            raise NotImplementedError("minmax_scan over several ranks has no second derivative")
+        grad = grad.resolve_neg()
         r, s, x, state, reset, x0 = ctx.saved_tensors
         rank = dist.get_rank(ctx.group)
         grad_r, grad_s, carry, grad_x0 = _unwind(ctx.name, ctx.group, grad, r, s, x, state, reset, x0)

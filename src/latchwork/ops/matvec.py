@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from latchwork.ops import cpu
+from latchwork.ops import cpu, dispatch, transforms
+from latchwork.ops.abi import Matvec
 
 MOST_VECTORS = 4  # beyond that a matrix product is better
 SMALLEST = 1 << 14  # elements of the weight; below that the call costs more than it gives
-
-
-class _Matvec(ctypes.Structure):
-    """See csrc/matvec.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("vectors", "outputs", "inputs", "row", "quantised", "threads")),
-        *((name, ctypes.c_void_p) for name in ("weight", "scale", "bias", "x", "y")),
-    )
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -35,7 +25,7 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
     For many vectors, or on other devices, the weight is made float first.
     """
-    if weight.dtype == torch.int8 and _plain(scale) and fits(x, weight, bias):
+    if weight.dtype == torch.int8 and scale.shape == (len(weight), 1) and _plain(scale) and fits(x, weight, bias):
         return _call(x, weight, scale, bias)
     return F.linear(x, weight.to(x.dtype) * scale.to(x.dtype), bias)
 
@@ -53,13 +43,14 @@ def fits(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and weight.numel() >= SMALLEST
         and x.numel() > 0
         and x.dtype == torch.float32
-        and x.device.type == weight.device.type == "cpu"
         and weight.dtype in (torch.float32, torch.int8)
         and weight.stride(1) == 1
-        and type(x) is Tensor
-        and type(weight) in (Tensor, torch.nn.Parameter)
+        and cpu.readable(x)
+        and cpu.readable(weight)
         and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         and not torch.is_autocast_enabled("cpu")
+        and transforms.unfit(x, weight) is None
+        and dispatch.asked_for() in ("auto", "cpu")
         and cpu.MISSING is None
     )
 
@@ -68,9 +59,10 @@ def _plain(a: Tensor) -> bool:
     """Whether the kernel can read a as so many floats, and no gradient is wanted for it."""
     return (
         a.dtype == torch.float32
+        and cpu.readable(a)
         and a.is_contiguous()
-        and type(a) in (Tensor, torch.nn.Parameter)
         and not (torch.is_grad_enabled() and a.requires_grad)
+        and not transforms.has_tangent(a)
     )
 
 
@@ -78,12 +70,12 @@ def _call(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) 
     outputs, inputs = weight.shape
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], outputs)
-    problem = _Matvec(
+    problem = Matvec(
         *(x.numel() // inputs, outputs, inputs, weight.stride(0), scale is not None, torch.get_num_threads()),
         weight.data_ptr(),
         None if scale is None else scale.data_ptr(),
         None if bias is None else bias.data_ptr(),
         *(x.data_ptr(), y.data_ptr()),
     )
-    cpu.library().latchwork_matvec(ctypes.byref(problem))
+    cpu.call("latchwork_matvec", problem)
     return y

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from latchwork.ops import moves_cpu, moves_gpu, moves_torch
+from latchwork.ops import dispatch, moves_cpu, moves_gpu, moves_torch, transforms
 from latchwork.ops.moves_torch import Gradients
-from latchwork.ops.scan import DTYPES
+from latchwork.ops.scan import DTYPES, check_dense
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,22 @@ def run(
     sends: bool,
     backend: str,
 ) -> Tensor:
-    """Every state (B, T, U, N); state, s and x0 are (B, U, N), of the dtype of weights."""
+    """Every state (B, T, U, N); state, s and x0 are (B, U, N), of the dtype of weights. backend: see `choose`."""
     start = None if reset is None else x0
-    x: Tensor = torch.ops.latchwork.move_scan(weights, choice, state, s, reset, start, sends, choose(backend, weights))
+    x: Tensor = torch.ops.latchwork.move_scan(weights, choice, state, s, reset, start, sends, backend)
     return x
 
 
-def choose(name: str, weights: Tensor) -> str:
-    """The name of the backend that will run: `name` itself, or for "auto" the first that can take weights."""
+def choose(name: str, weights: Tensor, *others: Tensor | None) -> str:
+    """The name of the backend that will run: `name` itself, or for "auto" the first that can take all these."""
+    name, plain = dispatch.asked_for(name), transforms.unfit(weights, *others)
+    if name == "reference" or (name == "auto" and plain):
+        return "reference"
     if name == "auto":
         return next(each for each, backend in BACKENDS.items() if backend.unfit(weights) is None)
     if name not in BACKENDS:
         raise ValueError(f"backend {name!r} is unknown; there are auto, reference, {', '.join(BACKENDS)}")
-    if reason := BACKENDS[name].unfit(weights):
+    if reason := plain or BACKENDS[name].unfit(weights):
         raise ValueError(f"backend {name!r} cannot run: {reason}")
     return name
 
@@ -104,9 +107,9 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of weights, state, s and x0; the last two are empty where there is no s, or no reset."""
     gradients = BACKENDS[backend].backward(grad, choice, x, state, s, reset, x0, sends)
-    grad_weights, grad_state, grad_s, grad_x0 = gradients
-    empty = state.new_empty(0)
-    return grad_weights, grad_state, empty if grad_s is None else grad_s, empty.clone() if grad_x0 is None else grad_x0
+    # One layout, which the fake promises too: sums over what leaves here then have one order.
+    of_weights, of_state, of_s, of_x0 = (state.new_empty(0) if a is None else a.contiguous() for a in gradients)
+    return of_weights, of_state, of_s, of_x0
 
 
 @_backward.register_fake
@@ -132,6 +135,8 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], 
 
 
 def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    if transforms.has_tangent(grad):
+        _no_second_gradient(ctx)
     choice, x, state, s, reset, x0 = ctx.saved_tensors  # type: ignore[attr-defined]
     backward = torch.ops.latchwork.move_scan_backward
     gradients = backward(grad, choice, x, state, s, reset, x0, ctx.sends, ctx.backend)  # type: ignore[attr-defined]
@@ -152,6 +157,7 @@ def check_arguments(
     weights: Tensor, choice: Tensor, x0: Tensor, s: Tensor | None, reset: Tensor | None, state: Tensor | None
 ) -> None:
     """Raise an error that names the argument that is wrong, what it must be and what it was."""
+    check_dense(weights=weights, choice=choice, x0=x0, s=s, reset=reset, state=state)
     if torch.compiler.is_compiling():
         return  # the sizes are open, and may not be compared
     if choice.dim() != 4 or choice.shape[-1] == 0:

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 from torch import Tensor
 
 from latchwork.ops import cpu
-from latchwork.ops.cpu import Rows, empty, inner_contiguous, rows
+from latchwork.ops.abi import NO_SUCH_CHOICE, Moves
+from latchwork.ops.cpu import empty, inner_contiguous, rows
 from latchwork.ops.moves_torch import Gradients, check_choice
-
-NO_SUCH_CHOICE = 2  # what the kernel returns, as in csrc/problem.h
-
-
-class Moves(ctypes.Structure):
-    """What the kernel is called with, field by field as in csrc/problem.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("dtype", "batch", "time", "units", "degree", "sends", "threads")),
-        *((name, Rows) for name in ("choice", "x", "state", "x0", "s", "reset")),
-        *((name, Rows) for name in ("grad", "grad_weights", "grad_state", "grad_x0", "grad_s")),
-    )
 
 
 def unfit(weights: Tensor) -> str | None:

@@ -32,7 +32,7 @@ def move_kernel(
         fresh = read(x0 + b * x0_b + vector, in_vector, 0.0)
     if s is not None:
         own = read(s + b * s_b + vector, in_vector, 0.0)
-    for t in tl.range(0, T, num_stages=STAGES):
+    for t in tl.range(b * 0, T, num_stages=STAGES):  # from a 0 of 64 bits, as offsets are long
         if reset is not None:
             now = tl.where(tl.load(reset + b * reset_b + t * reset_t), fresh, now)
         chosen, hit = hits(choice, b * choice_b + t * choice_t + vector, in_vector, PAD)
@@ -65,7 +65,7 @@ def move_back_kernel(
         fresh = read(x0 + b * x0_b + vector, in_vector, 0.0)
     if s is not None:
         own = read(s + b * s_b + vector, in_vector, 0.0)
-    for back in tl.range(0, T, num_stages=STAGES):
+    for back in tl.range(b * 0, T, num_stages=STAGES):
         t = T - 1 - back
         g = read(grad + b * grad_b + t * grad_t + vector, in_vector, 0.0) + carry
         before = read(x + (b * T + tl.maximum(t - 1, 0)) * U * N + vector, in_vector, 0.0)

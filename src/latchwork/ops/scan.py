@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu, gpu, parallel
+from latchwork.ops import cpu, dispatch, gpu, parallel, transforms
 from latchwork.ops.algebra import Step, apply
 from latchwork.ops.reference import reference_scan
+from latchwork.ops.transforms import forward_mode, has_tangent
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ZERO = torch.zeros((), device="cpu")  # a tensor: adding the number 0.0 costs twice as much
@@ -53,7 +54,8 @@ def minmax_scan(
     state: like x0, the state to start from when it is not x0, as in the second chunk of a stream whose resets return
     to x0.
     backend: "auto", "reference" (the definition, a loop), "torch" (any device), "cpu" (C++) or "triton" (GPU). One that
-    is asked for by name and cannot run is an error, never replaced.
+    is asked for by name and cannot run is an error, never replaced. "auto" takes the definition under the transforms of
+    torch.func and for forward-mode derivatives: there a tangent follows the argument that is selected, ties shared.
 
     Minimum and maximum select and never round: every backend returns the same bits, however the scan is bracketed. A
     NaN spreads, a zero is written as +0. The gradient is that of the sequential loop, a tie shared evenly, in every
@@ -63,16 +65,27 @@ def minmax_scan(
     >>> minmax_scan(r, s, torch.zeros(1)).flatten()
     tensor([5., 5., 1.])
     """
+    check_dense(r=r, s=s, x0=x0, reset=reset, state=state)
     if autocasts(r):
         r, s, x0, state = promote(r, s, x0, state)
     check_arguments(r, s, x0, reset, state)
-    x0 = x0.expand(s.shape[:1] + s.shape[2:])
-    state = x0 if state is None else state.expand_as(x0)
+    x0 = expand(x0, s.shape[:1] + s.shape[2:])
+    state = x0 if state is None else expand(state, x0.shape)
     start = None if reset is None else x0
-    if backend == "reference":
+    name = choose(backend, r, s, state, start)
+    if dispatch.asked_for(backend) == "auto" and r.shape[1] == 1 and name != "reference":
+        return _one_step(r, s, x0, state, reset)
+    if name == "reference":
         return reference_scan(r, s, state, reset, start)
-    x: Tensor = torch.ops.latchwork.minmax_scan(r, s, state, reset, start, choose(backend, r))
+    x: Tensor = torch.ops.latchwork.minmax_scan(r, s, state, reset, start, name)
     return x
+
+
+def _one_step(r: Tensor, s: Tensor, x0: Tensor, state: Tensor, reset: Tensor | None) -> Tensor:
+    """`minmax_scan` of one step: plain torch operations, at less cost than those of an operation of our own."""
+    if reset is not None:
+        state = torch.where(reset.view(-1, *[1] * (x0.dim() - 1)), x0, state)
+    return minmax_step(r[:, 0], s[:, 0], state).unsqueeze(1)
 
 
 def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
@@ -84,7 +97,8 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     >>> minmax_step(torch.tensor([[9.0, 1.0]]), torch.tensor([[0.0, 0.0]]), torch.tensor([[5.0, 5.0]]))
     tensor([[5., 1.]])
     """
-    if r.shape == s.shape == x.shape and r.dim() == 2 and r.dtype is s.dtype is x.dtype and r.is_floating_point():
+    alike = r.shape == s.shape == x.shape and r.dtype is s.dtype is x.dtype
+    if alike and r.dim() == 2 and r.is_floating_point() and not forward_mode():
         return torch.maximum(torch.minimum(r, x), s).add_(_ZERO)  # the usual case, at the least cost
     if autocasts(r):
         r, s, x, _ = promote(r, s, x, None)
@@ -97,16 +111,28 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
     if x.shape != s.shape and x.shape != s.shape[1:]:
         raise ValueError(f"x must be {tuple(s.shape)} or {tuple(s.shape[1:])}, as s; got {tuple(x.shape)}")
     _check_alike(r, {"s": s, "x": x})
-    return apply(r, s, x.expand_as(s)) + 0.0
+    return apply(r, s, expand(x, s.shape)) + 0.0
 
 
-def choose(name: str, r: Tensor) -> str:
-    """The name of the backend that will run: `name` itself, or for "auto" the first that can take r."""
+def expand(start: Tensor, shape: torch.Size) -> Tensor:
+    """One row for each sequence, also where `start` is a single row for all of them.
+
+    A sum of floats depends on its order, and torch chooses the order by the strides of what it sums. Flattened, the
+    gradients of the rows have one layout, so that their sum has one order, whatever the strides of r and s are.
+    """
+    return start.expand(shape).flatten().view(shape)
+
+
+def choose(name: str, r: Tensor, *others: Tensor | None) -> str:
+    """The name of the backend that will run: `name` itself, or for "auto" the first that can take r and the others."""
+    name, plain = dispatch.asked_for(name), transforms.unfit(r, *others)
+    if name == "reference" or (name == "auto" and plain):
+        return "reference"
     if name == "auto":
         return next(each for each, backend in BACKENDS.items() if backend.unfit(r) is None)
     if name not in BACKENDS:
         raise ValueError(f"backend {name!r} is unknown; there are auto, reference, {', '.join(BACKENDS)}")
-    if reason := BACKENDS[name].unfit(r):
+    if reason := plain or BACKENDS[name].unfit(r):
         raise ValueError(f"backend {name!r} cannot run: {reason}")
     return name
 
@@ -121,6 +147,15 @@ def promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Ten
     """All in the wider of the types of r and s."""
     wider = torch.promote_types(r.dtype, s.dtype)
     return r.to(wider), s.to(wider), x0.to(wider), None if state is None else state.to(wider)
+
+
+def check_dense(**values: Tensor | None) -> None:
+    """Raise an error that names the first of these that is not an ordinary tensor."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor; got {type(value).__name__}")
+        if value is not None and (value.layout is not torch.strided or value.is_nested):
+            raise TypeError(f"{name} must be dense; got {'nested' if value.is_nested else value.layout}")
 
 
 def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor | None) -> None:
@@ -184,8 +219,10 @@ def _scan_backward(
     x0: Tensor | None,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    grad_r, grad_s, grad_state, grad_x0 = BACKENDS[backend].backward(grad, r, s, x, state, reset, x0)
-    return grad_r, grad_s, grad_state, state.new_empty(0) if grad_x0 is None else grad_x0
+    grads = BACKENDS[backend].backward(grad, r, s, x, state, reset, x0)
+    # One layout, which the fake promises too: sums over what leaves here then have one order.
+    of_r, of_s, of_state, of_x0 = (state.new_empty(0) if each is None else each.contiguous() for each in grads)
+    return of_r, of_s, of_state, of_x0
 
 
 @_scan_backward.register_fake
@@ -210,6 +247,8 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], 
 
 
 def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    if has_tangent(grad):
+        _no_second_gradient(ctx)
     r, s, x, state, reset, x0 = ctx.saved_tensors  # type: ignore[attr-defined]
     backward = torch.ops.latchwork.minmax_scan_backward
     grad_r, grad_s, grad_state, grad_x0 = backward(grad, r, s, x, state, reset, x0, ctx.backend)  # type: ignore[attr-defined]
@@ -218,8 +257,8 @@ def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[T
 
 def _no_second_gradient(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> None:
     raise NotImplementedError(
-        "minmax_scan has no second derivative: call backward without create_graph=True, "
-        'or use backend="reference", which autograd differentiates twice'
+        "minmax_scan has no second derivative: call backward without create_graph=True and without a forward-mode "
+        'tangent, or use backend="reference", which autograd differentiates twice'
     )
 
 

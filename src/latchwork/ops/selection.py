@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from latchwork.ops import moves
 from latchwork.ops.algebra import Step
 from latchwork.ops.moves_torch import check_choice
 from latchwork.ops.parallel import broadcast_reset
+from latchwork.ops.scan import expand
 
 
 def selection_scan(
@@ -35,19 +35,20 @@ def selection_scan(
     K is N; or with s, (U, N), it is N + 1, and where choice is N row i takes s[i].
     reset, state, backend: as in `minmax_scan`.
     Every backend returns the same bits. A zero is written as +0. A NaN moves as any level does: here it does not
-    spread. Gradients are summed in float32 at least, and in one order, in every backend but "triton".
+    spread. Gradients are summed in float32 at least, and in the backends "torch" and "cpu" in one order.
 
     >>> choice = torch.tensor([1, 0, 2]).expand(1, 3, 1, 3)  # the first two change places
-    >>> selection_scan(F.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    >>> selection_scan(torch.nn.functional.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[2.0, 1.0, 3.0]], [[1.0, 2.0, 3.0]], [[2.0, 1.0, 3.0]]]]
     """
     moves.check_arguments(weights, choice, x0, s, reset, state)
-    x0 = x0.to(weights.dtype).expand(choice.shape[:1] + choice.shape[2:])
-    start = x0 if state is None else state.to(weights.dtype).expand_as(x0)
-    s = None if s is None else s.to(weights.dtype).expand_as(x0)
-    if backend == "reference":
+    x0 = expand(x0.to(weights.dtype), choice.shape[:1] + choice.shape[2:])
+    start = x0 if state is None else expand(state.to(weights.dtype), x0.shape)
+    s = None if s is None else expand(s.to(weights.dtype), x0.shape)
+    name = moves.choose(backend, weights, choice, start, s, reset, x0)
+    if name == "reference":
         return reference_selection(weights, choice, start, s, reset, x0)
-    return moves.run(weights, choice, start, s, reset, x0, sends=False, backend=backend)
+    return moves.run(weights, choice, start, s, reset, x0, sends=False, backend=name)
 
 
 def reference_selection(
@@ -55,7 +56,8 @@ def reference_selection(
 ) -> Tensor:
     """The definition, for finite levels: a loop over time, differentiated by autograd. s: (B, U, N)."""
     check_choice(choice, weights.shape[-1])
-    chosen = F.one_hot(choice, weights.shape[-1]).to(weights.dtype) + (weights - weights.detach())
+    options = torch.arange(weights.shape[-1], device=choice.device)
+    chosen = (choice.unsqueeze(-1) == options).to(weights.dtype) + (weights - weights.detach())
     x, states = state, []
     for t in range(choice.shape[1]):
         if reset is not None:

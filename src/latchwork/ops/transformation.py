@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from latchwork.ops import moves
 from latchwork.ops.algebra import Step
 from latchwork.ops.moves_torch import check_choice
 from latchwork.ops.parallel import broadcast_reset
+from latchwork.ops.scan import expand
+from latchwork.ops.transforms import hides_numbers
 
 
 def transformation_scan(
@@ -39,16 +40,18 @@ def transformation_scan(
     does not spread. Gradients are summed in float32 at least.
 
     >>> choice = torch.tensor([[[[1, 2, 0]], [[0, 0, 2]]]])  # all move on by one; the first two come together
-    >>> transformation_scan(F.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
+    >>> weights = torch.nn.functional.one_hot(choice, 3).float()
+    >>> transformation_scan(weights, choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[3.0, 1.0, 2.0]], [[3.0, 0.0, 2.0]]]]
     """
     moves.check_arguments(weights, choice, x0, None, reset, state)
     _check_levels(x0, state)
-    x0 = x0.to(weights.dtype).expand(choice.shape[:1] + choice.shape[2:])
-    start = x0 if state is None else state.to(weights.dtype).expand_as(x0)
-    if backend == "reference":
+    x0 = expand(x0.to(weights.dtype), choice.shape[:1] + choice.shape[2:])
+    start = x0 if state is None else expand(state.to(weights.dtype), x0.shape)
+    name = moves.choose(backend, weights, choice, start, reset, x0)
+    if name == "reference":
         return reference_transformation(weights, choice, start, reset, x0)
-    return moves.run(weights, choice, start, None, reset, x0, sends=True, backend=backend)
+    return moves.run(weights, choice, start, None, reset, x0, sends=True, backend=name)
 
 
 def reference_transformation(
@@ -56,7 +59,8 @@ def reference_transformation(
 ) -> Tensor:
     """The definition, for finite levels: a loop over time, differentiated by autograd."""
     check_choice(choice, weights.shape[-1])
-    sent = F.one_hot(choice, weights.shape[-1]).bool()  # (B, T, U, N, N): from k to i
+    places = torch.arange(weights.shape[-1], device=choice.device)
+    sent = choice.unsqueeze(-1) == places  # (B, T, U, N, N): from k to i
     straight = sent.to(weights.dtype) + (weights - weights.detach())
     x, states = state, []
     for t in range(choice.shape[1]):
@@ -82,8 +86,8 @@ def as_minmax(choice: Tensor, high: Tensor | float, dtype: torch.dtype) -> Step:
 
 
 def _check_levels(x0: Tensor, state: Tensor | None) -> None:
-    if torch.compiler.is_compiling() or x0.device.type != "cpu":
-        return  # there, to look at a number is to wait for it
+    if x0.device.type != "cpu" or hides_numbers():
+        return  # on a GPU, to look at a number is to wait for it
     for name, value in {"x0": x0, "state": x0 if state is None else state}.items():
         if value.numel() and (least := value.detach().amin()) < 0:
             raise ValueError(f"{name} must be at least 0; got {least.item()}")

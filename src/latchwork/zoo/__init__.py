@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-import json
 from importlib.resources import as_file, files
 from typing import Any
 
+from latchwork.files import read_json
 from latchwork.models import MinMaxRNC_LM
 
 
@@ -27,8 +27,8 @@ def load(name: str) -> MinMaxRNC_LM:
 
 def proof(name: str) -> dict[str, Any]:
     """The record of its proof: the task, and the fields of `latchwork.automata.Proof`."""
-    values: dict[str, Any] = json.loads((files(__name__) / _known(name) / "proof.json").read_text())
-    return values
+    with as_file(files(__name__) / _known(name) / "proof.json") as path:
+        return read_json(path) or {}
 
 
 def _known(name: str) -> str:

@@ -1,0 +1,108 @@
+"""The first layer sees few distinct inputs: everything before its recurrence depends on two tokens alone.
+
+So its drives are computed once for each pair (token before, token) and looked up. Each pair is to the layer a sequence
+of one step, whose state says what was before. The rule is that of modules/fast_layer.py: only where every part is as
+made and nothing looks in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.modules import fast_layer
+from latchwork.modules.layer import MinMaxLayer
+from latchwork.modules.linear import has_hooks
+from latchwork.modules.state import State
+from latchwork.ops import dispatch
+
+if TYPE_CHECKING:
+    from latchwork.models.language_model import MinMaxRNC_LM
+
+_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # torch 2.5 knows only the latter
+SHORTEST = 1024  # B T below which sorting the pairs is not worth it
+
+
+def first_drives(
+    model: MinMaxRNC_LM, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
+) -> Tensor | None:
+    """`drive` of the first layer for tokens (B, T), by distinct pairs, or None where these do not serve or do not pay.
+
+    If the vocabulary is small all pairs are taken, and no size depends on the tokens. Else the pairs are sorted and
+    counted, where that costs little: on the CPU, and not in a compiled graph. An exported graph is for all sizes, which
+    may then decide nothing: it has no pairs.
+    table: what `drive_table` gave, if it was asked.
+    """
+    if _exporting() or not _serves(model):
+        return None
+    B, T = tokens.shape
+    V, few = model.vocab_size, B * T // 2
+    every = table is not None or few >= V * (V + 1) + B
+    if not every and (torch.compiler.is_compiling() or B * T < SHORTEST or tokens.device.type != "cpu"):
+        return None  # in a graph, no size may depend on the tokens
+    tokens = tokens.long()
+    before = torch.cat((tokens.new_full((B, 1), V), tokens[:, :-1]), 1)  # V: none
+    if reset is not None:
+        before = before.masked_fill(reset, V)
+    pairs = before * V + tokens
+    if every:
+        rows, places = torch.arange(V * (V + 1), device=tokens.device), pairs
+    else:
+        rows, places = torch.unique(pairs, return_inverse=True)
+        if len(rows) + B > few:
+            return None
+    z = _drive_pairs(model, rows) if table is None else table
+    if state is not None:  # it says what was before the first step of each row
+        first = state.conv[0] if reset is None else state.conv[0].masked_fill(reset[:, :1], 0)
+        u = _embed(model, tokens[:, :1])
+        z = torch.cat((z, fast_layer.drive(_first_layer(model), u, first.to(u.dtype))[:, 0]))
+        own = len(rows) + torch.arange(B, device=tokens.device)
+        places = torch.cat((own.unsqueeze(1), places[:, 1:]), 1)
+    return F.embedding(places, z)
+
+
+def drive_table(model: MinMaxRNC_LM, steps: int) -> Tensor | None:
+    """The drives of every pair of tokens, for many calls of `first_drives` without gradients; None if it does not pay.
+
+    steps: how many tokens there are in all.
+    """
+    V = model.vocab_size
+    if torch.is_grad_enabled() or steps < 2 * V**2 or not _serves(model):
+        return None
+    return _drive_pairs(model, torch.arange(V * (V + 1), device=model.embedding.weight.device))
+
+
+def _serves(model: MinMaxRNC_LM) -> bool:
+    """Whether equal pairs have equal drives, and nobody looks at what is between the tokens and the drives."""
+    embedding, layer = model.embedding, _first_layer(model)
+    return (
+        not torch._C._are_functorch_transforms_active()
+        and dispatch.asked_for() in ("auto", "cpu", "triton")
+        and type(embedding) is nn.Embedding
+        and embedding.max_norm is None
+        and not embedding.sparse
+        and type(layer) is MinMaxLayer
+        and fast_layer.is_as_made(layer)
+        and not has_hooks(embedding, model.backbone, layer)
+        and not (layer.training and (layer.ffn.dropout.p or layer.neuron.dropout.p))
+    )
+
+
+def _first_layer(model: MinMaxRNC_LM) -> MinMaxLayer:
+    layer: MinMaxLayer = model.backbone.layers[0]  # type: ignore[assignment]
+    return layer
+
+
+def _embed(model: MinMaxRNC_LM, tokens: Tensor) -> Tensor:
+    return F.embedding(tokens, model.embedding.weight, model.embedding.padding_idx)
+
+
+def _drive_pairs(model: MinMaxRNC_LM, rows: Tensor) -> Tensor:
+    """The drives (P, outputs) of pairs, each given as before V + token, with before = V where there is none."""
+    V, layer = model.vocab_size, _first_layer(model)
+    previous = layer.norm_conv(_embed(model, (rows // V).clamp(max=V - 1)))
+    previous = previous.masked_fill((rows >= V * V).unsqueeze(-1), 0)
+    return fast_layer.drive(layer, _embed(model, rows % V).unsqueeze(1), previous)[:, 0]

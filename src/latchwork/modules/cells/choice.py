@@ -1,0 +1,54 @@
+"""What cells share whose steps move whole levels: logits that choose, and the temperature of their gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from latchwork.modules.cells.cell import Cell
+from latchwork.modules.cells.matrix import in_units
+from latchwork.modules.cells.scalar import round_to_levels
+from latchwork.modules.init import choice_init_, levels_init_
+
+
+class ChoiceCell(Cell):
+    """Units of `degree` scalars whose every step moves whole levels, so that no training blurs them.
+
+    Logits choose the move, and the largest wins. The gradient is a surrogate, that of their softmax (ops/selection.py).
+    levels: round x0 to that many levels. temperature: of the softmax in the gradient; see `set_temperature`.
+    """
+
+    lowest = -1.0  # of the levels in x0, the highest being 1
+
+    def __init__(self, size: int, degree: int, width: int, levels: int | None = None) -> None:
+        super().__init__(size, width)
+        if degree < 2 or size % degree:
+            raise ValueError(f"size must be a multiple of degree, at least 2; got size {size}, degree {degree}")
+        self.degree, self.levels, self.temperature = degree, levels, 1.0
+
+    def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
+        """Nearly no preference, and distinct levels; s_r_init has no part in it."""
+        choice_init_(weight, weight.shape[1])
+        levels_init_(x0.view(-1, self.degree), lowest=self.lowest)
+
+    def start(self, x0: Tensor) -> Tensor:
+        """x0, on the grid if there is one."""
+        return x0 if self.levels is None else round_to_levels(x0, self.levels)
+
+    def logits(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(..., U, N, N), and of taking x0 (..., U, N), or None, out of z (..., width)."""
+        rows = self.size * self.degree
+        own = None if self.width == rows else in_units(z[..., rows:], self.degree, 1)
+        return in_units(z[..., :rows], self.degree, 2), own
+
+
+def set_temperature(model: nn.Module, temperature: float) -> None:
+    """Set the temperature of the surrogate gradient of every cell that moves whole levels; 1 is the default.
+
+    The gradient is that of a softmax of the logits. It vanishes where the choice has become sure, right or wrong. A
+    higher temperature keeps it alive. No output depends on it.
+    """
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature must be positive and finite; got {temperature}")
+    for module in model.modules():
+        if isinstance(module, ChoiceCell):
+            module.temperature = temperature

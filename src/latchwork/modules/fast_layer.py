@@ -1,0 +1,154 @@
+"""The one fast path of a layer: when it may be taken, and how.
+
+`MinMaxLayer.forward` is the definition. `plan` asks once whether the parts are as this library makes them and whether
+the C++ kernel takes these tensors; if so, what comes before the recurrence is one operation, and recurrence, gate,
+output and residual are another (ops/layer.py). Both give what the parts give, to rounding, and the states bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from latchwork.modules.cells import ScalarCell
+from latchwork.modules.conv import BasicConv, GatedConv, last_input
+from latchwork.modules.feedforward import FeedForward, GatedFeedForward
+from latchwork.modules.linear import Linear, has_hooks
+from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.state import State
+from latchwork.ops import layer as ops
+
+if TYPE_CHECKING:
+    from latchwork.modules.layer import MinMaxLayer
+
+WIDEST = 256  # d_model; above it the products of a BLAS are as good
+FEWEST = 32  # rows; below it packing the weights costs more than it gives
+
+_NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
+
+
+def plan(
+    layer: MinMaxLayer, u: Tensor, state: State | None, reset: Tensor | None, drives: Tensor | None
+) -> Callable[[], tuple[Tensor, State]] | None:
+    """`layer.forward` of these arguments as a function that runs it fast, or None where the parts are to be called.
+
+    Where drives are given, only what follows them is left to do, and the parts must be as made.
+    """
+    before, x = (None, None) if state is None else state
+    fits = (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
+    if drives is None and not fits:
+        return None
+
+    def run() -> tuple[Tensor, State]:
+        z = drives if drives is not None else fused_drive(layer, u, before, reset)
+        conv = last_input(layer.norm_conv(u[:, -1:]), before)
+        neuron = layer.neuron
+        if fits and u.shape[1] > 1 and _is_plain(neuron):
+            weight, bias, gated = neuron.output.weight, neuron.output.bias, neuron.output_gate
+            y, states = ops.layer_respond(u, z, neuron.x0, x, reset, weight, bias, gated)
+            return y, State(conv, states[:, -1])
+        y, last = neuron.respond(z, x, reset)
+        return u + y, State(conv, last)
+
+    return run
+
+
+def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
+    """`layer.drive`, by the kernel where it takes these tensors. The parts must be as made."""
+    return fused_drive(layer, u, before, None) if _fits(layer, u, before) else layer.drive(u, before)
+
+
+def is_as_made(layer: MinMaxLayer) -> bool:
+    """Whether every part is of a kind that this library makes, and calling it runs its forward and nothing more."""
+    conv, ffn, neuron, norm = layer.conv, layer.ffn, layer.neuron, layer.norm_conv
+    if (
+        type(conv) not in (BasicConv, GatedConv)
+        or type(ffn) not in (FeedForward, GatedFeedForward)
+        or type(neuron) is not MinMaxNeuron
+        or type(norm) not in _NORMS
+        or getattr(conv, "bias", conv) is None
+    ):
+        return False
+    linears: list[Any] = [ffn.up, ffn.down, neuron.projection, neuron.output]
+    dropouts: list[Any] = [ffn.dropout, neuron.dropout]
+    norms: list[Any] = [norm, layer.norm_ffn, layer.norm_neuron]
+    each: Any
+    for each in linears:
+        if type(each) is not Linear or each.bias is None:
+            return False
+    for each in dropouts:
+        if type(each) is not nn.Dropout:
+            return False
+    for each in norms:
+        if type(each) is not type(norm) or getattr(each, "eps", None) != getattr(norm, "eps", None):
+            return False
+        if type(norm) is not nn.Identity and (each.weight is None or getattr(each, "bias", norm) is None):
+            return False
+    return not has_hooks(conv, ffn, neuron, *norms, *linears, *dropouts, *neuron.cells)
+
+
+def _is_plain(neuron: MinMaxNeuron) -> bool:
+    """Whether the second operation is for this neuron: scalars that are not on a grid."""
+    cell: Any = neuron.cells[0]
+    return len(neuron.cells) == 1 and type(cell) is ScalarCell and cell.levels is None
+
+
+def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernel computes this layer with these tensors, and it pays."""
+    if u.shape[2] > WIDEST or not (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST):
+        return False
+    ffn, neuron = layer.ffn, layer.neuron
+    if ffn.act_fn not in ops.ACTIVATIONS or (neuron.dropout.training and neuron.dropout.p):
+        return False
+    d, up, down = neuron.d_model, ffn.up.weight, ffn.down.weight
+    hidden = up.shape[0] // 2 if isinstance(ffn, GatedFeedForward) else up.shape[0]
+    weights, output = _weights(layer), neuron.output
+    shapes_fit = (  # where not, the parts themselves say what is wrong
+        weights.conv.shape == ((d, 2 * d) if isinstance(layer.conv, BasicConv) else (d,))
+        and (weights.conv_bias is None) == isinstance(layer.conv, GatedConv)
+        and up.shape[1] == d
+        and down.shape == (d, hidden)
+        and neuron.projection.weight.shape == (sum(neuron.widths), d)
+        and output.weight.shape == (d, neuron.d_state)
+        and output.bias.shape == (d,)
+        and neuron.x0.shape == (neuron.d_state,)
+    )
+    for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+        if (bias is not None and (weight is None or bias.shape != weight.shape[:1])) or (
+            weight is not None and weight.shape[0] == 0
+        ):
+            return False
+    for weight in weights[: ops.CONV : 2]:  # of the norms
+        if weight is not None and weight.shape != (d,):
+            return False
+    return shapes_fit and ops.unfit(u, *others, neuron.x0, output.weight, output.bias, *weights) is None
+
+
+def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Tensor | None) -> Tensor:
+    """`layer.drive` by the kernel."""
+    norm, ffn = layer.norm_conv, layer.ffn
+    epsilon = getattr(norm, "eps", 0.0)
+    return ops.layer_drive(
+        u,
+        before,
+        reset,
+        _weights(layer),
+        norm=_NORMS[type(norm)],
+        epsilon=torch.finfo(torch.float32).eps if epsilon is None else float(epsilon),
+        activation=ffn.act_fn,
+        gated_ffn=isinstance(ffn, GatedFeedForward),
+        dropout=ffn.dropout.p if ffn.dropout.training else 0.0,
+    )
+
+
+def _weights(layer: MinMaxLayer) -> ops.Weights:
+    ffn, projection, conv = layer.ffn, layer.neuron.projection, layer.conv
+    found: list[Any] = []
+    for norm in (layer.norm_conv, layer.norm_ffn, layer.norm_neuron):
+        found += [getattr(norm, "weight", None), getattr(norm, "bias", None)]
+    found += [conv.g, None] if isinstance(conv, GatedConv) else [conv.weight, conv.bias]
+    found += [ffn.up.weight, ffn.up.bias, ffn.down.weight, ffn.down.bias, projection.weight, projection.bias]
+    return ops.Weights(*found)
