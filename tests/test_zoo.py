@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from latchwork import zoo
+from latchwork import use_backend, zoo
 from latchwork.automata import Machine
 from latchwork.automata.certify import Proof, certify
 from latchwork.tasks import IGNORE, make_task
@@ -39,9 +39,8 @@ def step_by_step(model, tokens):
 
 def with_backend(name):
     def run(model, tokens):
-        for layer in model.backbone.layers:
-            layer.neuron.backend = name
-        return model(tokens)[0]
+        with use_backend(name):
+            return model(tokens)[0]
 
     return run
 

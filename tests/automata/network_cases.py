@@ -1,15 +1,35 @@
-"""How to ask a network: its answers, and a walk through all words at once."""
+"""Networks on a grid; how to ask a network: its answers, and a walk through all words at once."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy
 import torch
 
 from latchwork.automata import Machine
-from latchwork.models import MinMaxRNC_LM
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules.state import State
+
+
+def on_grid(model: MinMaxRNC_LM, levels: int | None = 3, **changes) -> MinMaxRNC_LM:
+    """The same weights, with states rounded to a grid that 0 and 1 are on."""
+    config = replace(model.config, backbone=replace(model.config.backbone, levels=levels, **changes))
+    other = MinMaxRNC_LM(model.vocab_size, config)
+    other.load_state_dict(model.state_dict())
+    return other.eval()
+
+
+def random_network(seed: int, **changes) -> MinMaxRNC_LM:
+    """Weights of a size at which the answers depend on the word."""
+    torch.manual_seed(seed)
+    config = MinMaxRNCLMConfig.small(**{"d_model": 8, "d_state": 3, "n_layers": 1, "levels": 3, **changes})
+    model = MinMaxRNC_LM(2, config).eval()
+    with torch.no_grad():
+        for each in model.parameters():
+            each.add_(torch.randn_like(each) * 0.5)
+    return model
 
 
 def all_words(symbols: int, longest: int) -> numpy.ndarray:

@@ -11,12 +11,16 @@ from latchwork.automata.lazy import CHUNK, MOST, Costs, LazyMachine
 from latchwork.automata.step import ROWS, Stepper
 from latchwork.automata.walk import walk, walk_by_definition
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.modules.state import State
 
 
 def random_network(levels, vocabulary=3, **changes):
     torch.manual_seed(1)
     config = MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 4, "n_layers": 2, "levels": levels, **changes})
     return MinMaxRNC_LM(vocabulary, config).eval()
+
+
+SMALL = [{"d_model": 8, "d_state": d_state, "output_gate": gate} for d_state in (2, 3, 6, 7) for gate in (True, False)]
 
 
 def answers(model, tokens):
@@ -73,6 +77,25 @@ def test_the_walk_in_cpp_is_the_loop(seed, states, symbols, steps):
     found = walk(following, outputs, state, tokens, one)
     assert found == walk_by_definition(following, outputs, state, tokens, other)
     assert (one == other).all()
+
+
+@pytest.mark.parametrize("changes", SMALL, ids=str)
+def test_equal_rows_have_equal_outcomes_wherever_they_stand(changes):
+    """MKL adds up the products of one row in another order than those of the next, for some widths like these."""
+    stepper = Stepper(random_network(None, **changes))
+    states = State(*(torch.randn(each.shape[0], 5, each.shape[2]) for each in stepper.start))
+    rows = torch.randint(5, (ROWS,))
+    after, _ = stepper._step(State(*(each[:, rows] for each in states)), rows % 3)
+    keys = [stepper.key(after, row) for row in range(ROWS)]
+    assert len(set(zip(rows.tolist(), keys, strict=True))) == 5
+
+
+@pytest.mark.parametrize("changes", SMALL, ids=str)
+def test_a_learnt_start_and_small_widths_are_extracted(changes):
+    model = random_network(3, train_init=True, **changes)
+    words = numpy.random.default_rng(0).integers(3, size=(20, 50))
+    assert (extract(model, 5000).run(words) == answers(model, words)).all()
+    assert (LazyMachine(model).run(words) == answers(model, words)).all()
 
 
 CHEAP, DEAR = Costs(call=1.0, step=1.0, look=0.01), Costs(call=1.0, step=0.001, look=1.0)
@@ -150,3 +173,10 @@ def test_bad_input_names_its_argument():
         lazy.run(numpy.array([0, 3]))
     with pytest.raises(ValueError, match="tokens must be integers"):
         lazy.run(numpy.array([0.5]))
+
+
+def test_a_network_whose_states_are_not_numbers_is_refused():
+    model = random_network(3)
+    model.backbone.layers[0].norm_conv.weight.data[0] = torch.nan
+    with pytest.raises(ValueError, match="model must have states that are finite"):
+        extract(model)

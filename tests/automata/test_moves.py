@@ -1,5 +1,7 @@
 """What a drive does to states as numbers, against the units themselves."""
 
+import copy
+
 import numpy
 import pytest
 import torch
@@ -7,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latchwork.automata.moves import (
-    PermutationMoves,
     SelectionMoves,
     TooUnsure,
     TransformationMoves,
@@ -15,42 +16,42 @@ from latchwork.automata.moves import (
     why_not,
 )
 from latchwork.modules import MinMaxNeuron
-from latchwork.modules.units import Units
-
-MOVES = {"selection": SelectionMoves, "permutation": PermutationMoves, "transformation": TransformationMoves}
+from latchwork.modules.cells import SelectionCell, TransformationCell, make_cells
+from latchwork.ops.choice import choose_rows
 
 
 def neuron(**changes):
-    return MinMaxNeuron(4, **{"d_state": 6, "degree": 3, "reset_form": "selection", "output_gate": False, **changes})
+    cells = make_cells(**{"d_state": 6, "degree": 3, "reset_form": "selection", **changes})
+    return MinMaxNeuron(4, cells, output_gate=False)
 
 
-@pytest.mark.parametrize("form", ["selection", "permutation", "transformation"])
+@pytest.mark.parametrize("form", ["selection", "transformation"])
 @given(seed=st.integers(0, 2**32), degree=st.integers(2, 4), units=st.integers(1, 3), alike=st.booleans())
 def test_numbers_move_as_the_states_they_stand_for(form, seed, degree, units, alike):
     torch.manual_seed(seed)
     single = neuron(d_state=degree * units, degree=degree, reset_form=form)
     if alike:  # levels that are equal, and some below 0
         single.x0.copy_(torch.randint(-1, 2, (degree * units,)))
-    (moves,) = make_moves(single, single)
+    (moves,) = make_moves(single, single, single)
     x = moves.start()[None].repeat(5, 0)
     states = torch.from_numpy(moves.values(x)).float()
     assert torch.equal(states, single.start().flatten().expand_as(states))
     for _ in range(4):
         z = torch.randn(5, 1, moves.width)
         with torch.no_grad():
-            states = single.states(z, states)[:, 0]
+            states = single.cells[0](z, single.start(), states)[:, 0]
         lower, upper = moves.sides(z[:, 0].double(), torch.zeros(5, moves.width), 0.0)
         assert (lower == upper).all()
         x = moves.recur(lower, x)
         assert torch.equal(torch.from_numpy(moves.values(x)).float(), states)
 
 
-@pytest.mark.parametrize(("form", "make"), MOVES.items())
+@pytest.mark.parametrize(("cell", "make"), [(SelectionCell, SelectionMoves), (TransformationCell, TransformationMoves)])
 @given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.0, 0.01, 0.3]))
-def test_every_choice_that_rounding_may_lead_to_is_followed(form, make, seed, radius):
+def test_every_choice_that_rounding_may_lead_to_is_followed(cell, make, seed, radius):
     torch.manual_seed(seed)
-    block = Units(6, 3, form)
-    moves = make(block, torch.linspace(0, 1, 6))
+    cell, x0 = cell(6, 3), torch.linspace(0, 1, 6)
+    moves = make(cell, x0, x0.double(), x0)
     z = torch.randn(7, moves.width).double()
     off = radius * torch.rand_like(z)
     try:
@@ -58,12 +59,13 @@ def test_every_choice_that_rounding_may_lead_to_is_followed(form, make, seed, ra
     except TooUnsure:
         return
     for _ in range(20):
-        choice = block.choose(z + off * (2 * torch.rand_like(z) - 1))[1].flatten(1).numpy()
+        logits = cell.logits(z + off * (2 * torch.rand_like(z) - 1))
+        choice = choose_rows(*logits)[1].flatten(1).numpy()
         assert ((choice == lower) | (choice == upper)).all()
 
 
 def test_a_tie_is_followed_to_both_sides_and_three_of_them_are_too_many():
-    moves = SelectionMoves(Units(2, 2, "selection"), torch.tensor([-1.0, 1.0]))
+    moves = SelectionMoves(SelectionCell(2, 2), *[torch.tensor([-1.0, 1.0])] * 3)
     z = torch.tensor([[1.0, 1.0, 0.0, 2.0, -1.0, 2.0]]).double()  # rows: (1, 1, take -1), (0, 2, take 2)
     lower, upper = moves.sides(z, torch.zeros_like(z), 0.0)
     assert (lower.tolist(), upper.tolist()) == ([[0, 1]], [[1, 2]])
@@ -71,21 +73,26 @@ def test_a_tie_is_followed_to_both_sides_and_three_of_them_are_too_many():
         moves.sides(z, torch.full_like(z, 1.0), 0.0)
 
 
-def test_blocks_side_by_side_have_moves_of_their_own():
-    mixed = neuron(d_state=2, degree=1, groups=((1, 3), (2, 2)), levels=3)
-    moves = make_moves(mixed.double(), mixed)
+def test_cells_side_by_side_have_moves_of_their_own():
+    mixed = neuron(d_state=2, degree=1, extra_units=((1, 3), (2, 2)), levels=3)
+    moves = make_moves(mixed, mixed, mixed)
     assert [(each.size, each.width, each.levels) for each in moves] == [(2, 4, 3), (3, 12, 3), (4, 12, 2)]
     assert numpy.concatenate([each.start() for each in moves][1:]).tolist() == [0, 1, 2, 0, 1, 0, 1]
-    assert why_not(mixed.blocks) is None
-    assert "no levels" in why_not(neuron(d_state=2, degree=1, groups=((1, 3),)).blocks)
+    assert why_not(mixed.cells) is None
+    assert "no levels" in why_not(neuron(d_state=2, degree=1, extra_units=((1, 3),)).cells)
 
 
-def test_two_permutations_of_equal_sums_are_too_unsure():
-    moves = PermutationMoves(Units(2, 2, "permutation"), torch.tensor([-1.0, 1.0]))
-    z = torch.tensor([[0.0, 1.0, 2.0, 0.0], [1.0, 0.0, 0.0, 1.0]]).double()
-    lower, upper = moves.sides(z, torch.full_like(z, 0.4), 0.0)
-    assert lower.tolist() == upper.tolist() == [[1, 0], [0, 1]]
-    with pytest.raises(TooUnsure, match="two permutations"):
-        moves.sides(z, torch.full_like(z, 0.5), 0.0)
-    with pytest.raises(TooUnsure, match="two permutations"):
-        moves.sides(z, torch.zeros_like(z), 0.3)
+def test_a_cell_of_another_kind_cannot_be_followed():
+    other = type("Other", (SelectionCell,), {})
+    assert why_not([other(2, 2)]) == "the network has a Other, of which there are no bounds"
+
+
+@pytest.mark.parametrize("form", ["selection", "transformation"])
+def test_states_begin_as_a_run_in_the_precision_that_is_meant_begins(form):
+    """A third is another number in float32 than in float64."""
+    single = neuron(reset_form=form, levels=4)
+    double = copy.deepcopy(single).double()
+    for run in (single, double):
+        (moves,) = make_moves(double, single, run)
+        assert (moves.values(moves.start()) == run.start().double().flatten().numpy()).all()
+    assert not torch.equal(single.start().double(), double.start())

@@ -7,7 +7,7 @@ from latchwork.automata.certify import Proof
 from latchwork.automata.compile import compile
 from latchwork.automata.learn import learn
 from latchwork.automata.prove import ProofProtocol, _Sampler, train_until_proved
-from latchwork.models import MinMaxRNCLMConfig
+from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, make_task
 
 TINY = MinMaxRNCLMConfig.small(d_model=16, d_state=8, n_layers=1, levels=3, output_gate=False, ffn_dropout=0.0)
@@ -53,3 +53,12 @@ def test_learning_finds_the_machine_of_a_compiled_network_and_calls_it_a_hypothe
     assert hypothesis.machine.equivalent(machine) is None
     assert hypothesis.tried == 100
     assert hypothesis.queries > 0
+
+
+def test_learning_takes_a_network_with_a_learnt_start():
+    config = MinMaxRNCLMConfig.small(d_model=8, d_state=2, n_layers=2, levels=3, train_init=True)
+    model = MinMaxRNC_LM(2, config).eval()
+    hypothesis = learn(model, words=50, length=10)
+    words = numpy.random.default_rng(0).integers(2, size=(20, 8))
+    with torch.no_grad():
+        assert (hypothesis.machine.run(words) == model(torch.from_numpy(words))[0].argmax(-1).numpy()).all()

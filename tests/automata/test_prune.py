@@ -42,7 +42,7 @@ def test_an_untrained_network_keeps_the_answers_that_were_right(gate):
 
 
 @pytest.mark.parametrize("gate", [True, False])
-@pytest.mark.parametrize("form", ["free", "selection", "permutation", "transformation"])
+@pytest.mark.parametrize("form", ["free", "selection", "transformation"])
 def test_units_that_nothing_reads_are_taken_out_and_the_logits_stay(form, gate):
     torch.manual_seed(3)
     config = MinMaxRNCLMConfig.small(
@@ -62,14 +62,9 @@ def test_units_that_nothing_reads_are_taken_out_and_the_logits_stay(form, gate):
 
 
 def test_bad_input_names_its_argument():
-    model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, groups=((1, 2),)))
-    with pytest.raises(ValueError, match="model must have units of one degree, and no groups"):
+    model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, extra_units=((1, 2),)))
+    with pytest.raises(ValueError, match="model must have units of one degree, and no extra units"):
         prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
-    model = MinMaxRNC_LM(4, MinMaxRNCLMConfig.small(d_model=8, d_state=4, n_layers=1, bank=2))
-    with pytest.raises(ValueError, match=r"model must have no bank: call latchwork.*expand_bank first; got bank 2"):
-        prune_states(model, torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
-    with pytest.raises(ValueError, match="model must have no bank"):
-        graft(model, model, torch.zeros(1, 2, dtype=torch.long))
     with pytest.raises(ValueError, match="tokens and targets must share one shape"):
         prune_states(zoo.load("fflm"), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long))
 
@@ -157,7 +152,7 @@ def test_a_graft_moves_as_it_did_where_it_grew_and_changes_no_answer():
     torch.testing.assert_close(both(others)[0], model(others)[0])
     own, old, theirs = (each.backbone.layers[0] for each in (both, model, donor))
     states = [
-        layer.neuron.states(layer.drive(u, v := layer.norm_conv(u), torch.zeros_like(v)))
+        layer.neuron.cells[0](layer.drive(u), layer.neuron.start())
         for layer, u in zip((own, old, theirs), (each.embedding(others) for each in (both, model, donor)), strict=True)
     ]
     assert torch.equal(states[0], torch.cat(states[1:], -1))
@@ -166,7 +161,7 @@ def test_a_graft_moves_as_it_did_where_it_grew_and_changes_no_answer():
 def test_a_graft_is_of_one_shape_of_units():
     model, tokens = make_followers(), torch.zeros(1, 2, dtype=torch.long)
     other = MinMaxRNC_LM(2, MinMaxRNCLMConfig.state_tracking(3, 2, d_model=8, conv_init_val=-30.0))
-    with pytest.raises(ValueError, match="model and donor must have one layer and no groups, and differ in d_state"):
+    with pytest.raises(ValueError, match="model and donor must have one layer and no extra units"):
         graft(model, other, tokens)
 
 

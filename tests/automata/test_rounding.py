@@ -15,8 +15,8 @@ from latchwork.automata import bounds
 from latchwork.automata.bounds import Bounded
 from latchwork.automata.moves import possible_levels
 from latchwork.models import MinMaxRNC, MinMaxRNCConfig
+from latchwork.modules.cells.scalar import round_to_levels
 from latchwork.modules.conv import GatedConv
-from latchwork.modules.units import round_to_levels
 
 UNIT = bounds.UNITS["float32"]
 
@@ -186,7 +186,10 @@ def test_gated_convolutions(seed, run, spread, share):
     with torch.no_grad():
         conv.g.copy_(torch.from_numpy(random.normal(size=5) * 10))
     bounded = bounds.convolve(conv, off(random, previous, share), off(random, now, share))
-    for found in (run.convolve(conv, numbers(previous), numbers(now)), numbers(conv.mix(previous, now))):
+    for found in (
+        run.convolve(conv, numbers(previous), numbers(now)),
+        numbers(conv(now.unsqueeze(1), previous)[0][:, 0]),
+    ):
         assert rows_within(bounded, found)
 
 

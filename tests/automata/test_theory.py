@@ -424,9 +424,8 @@ def test_states_and_outputs_of_a_cascade_are_bounded_however_long_the_input(scal
         y, _ = model(u)
         assert y.abs().max() <= 1.0001 * math.sqrt(d - 1)  # what a norm can give
         for layer in model.layers:
-            v = layer.norm_conv(u)
-            z = layer.drive(u, v, torch.cat((torch.zeros_like(v[:, :1]), v), 1)[:, :-1])
-            x = layer.neuron.states(z)
+            (cell,) = layer.neuron.cells
+            x = cell(layer.drive(u)[..., : cell.width], layer.neuron.start())
             weight, bias = layer.neuron.projection.weight[:16], layer.neuron.projection.bias[:16]
             largest = (weight.abs().sum(1) * math.sqrt(d - 1) + bias.abs()).max()
             assert x.abs().max() <= 1.0001 * max(largest, layer.neuron.x0.abs().max())
@@ -465,7 +464,7 @@ def test_the_gradient_of_a_neuron_by_its_weights_is_bounded_however_long_the_inp
     torch.manual_seed(T)
     neuron = MinMaxNeuron(5, 4, output_gate=False, s_r_init="kaiming")
     u = 2 * torch.rand(1, T, 5) - 1
-    x = neuron.states(neuron.project(u))[0, -1]
+    x = neuron.cells[0](neuron.project(u), neuron.start())[0, -1]
     for number in range(4):
         neuron.zero_grad()
         x[number].backward(retain_graph=True)

@@ -35,6 +35,7 @@ AUTOMATA = (
     "regular((ab)*)",
     "regular((a|b)*aab, abc)",
     "regular(a{1,2}b*)",
+    "regular(([a-c]d){0}[^b-c]*)",
 )
 NAMES = (*PAPER, "fflm(0.8)", "fflm(0.0)", *AUTOMATA, "last_step(word_problem(S3, generators))")
 

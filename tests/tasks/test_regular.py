@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 
 from latchwork.tasks import EvenPairs, Regular, Tomita
@@ -60,29 +58,6 @@ def test_a_regular_expression_gives_tomitas_languages_too():
             bits = [int(bit) for bit in word]
             assert by_pattern.oracle(bits) == by_table.oracle(bits)
         assert len(by_pattern.successor) == len(by_table.successor)
-
-
-@pytest.mark.parametrize("pattern", ["(ab", "*a", "a{3,1}"])
-def test_a_bad_pattern_is_named(pattern):
-    with pytest.raises(ValueError, match="pattern must be a regular expression over"):
-        Regular(pattern)
-
-
-@pytest.mark.parametrize("alphabet", ["", "aa", "a*", "a b"])
-def test_a_bad_alphabet_is_named(alphabet):
-    with pytest.raises(ValueError, match="alphabet must be letters"):
-        Regular("a*", alphabet)
-
-
-def test_a_letter_outside_the_alphabet_is_refused():
-    with pytest.raises(ValueError, match="pattern must be a regular expression over 'ab'; got 'abc'"):
-        Regular("abc", "ab")
-
-
-def test_without_the_package_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "automata.fa.nfa", None)
-    with pytest.raises(ImportError, match=r"pip install 'latchwork\[automata\]'"):
-        Regular("(ab)*")
 
 
 def test_a_tomita_language_has_a_number():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from latchwork.automata import bounds
-from latchwork.automata.grid_layer import ROWS, GridLayer
+from latchwork.automata.grid_layer import ROWS, GridLayer, check_run
 from latchwork.automata.keys import distinct
 from latchwork.models import MinMaxRNC_LM
 
@@ -42,9 +42,12 @@ class Answers:
         return answers
 
     def _compute(self, rows: Array, x: Array) -> Array:
-        logits, radius = self._logits(rows, x)
+        y, small = self.last.outputs(rows, x)
+        logits, radius = self._logits(y)
         self.bound = max(self.bound, float(radius.max()))
-        self.seen_error = max(self.seen_error, float((self._single_logits(rows, x).double() - logits).abs().max()))
+        off = self._run_logits(self.single, small).double() - logits
+        self.seen_error = max(self.seen_error, float(off.abs().max()))
+        check_run(off if self.last.run is self.last.single else self._run_logits(self.double, y.value) - logits, radius)
         answer = logits.argmax(-1, keepdim=True)
         others = logits.scatter(1, answer, -torch.inf)
         off = radius + self.tolerance
@@ -54,9 +57,9 @@ class Answers:
         answers: Array = torch.where(sure, answer[:, 0], NOT_SURE).numpy()
         return answers
 
-    def _logits(self, rows: Array, x: Array) -> tuple[Tensor, Tensor]:
+    def _logits(self, y: bounds.Bounded) -> tuple[Tensor, Tensor]:
         """The logits, and how far off each may be."""
-        y, backbone = self.last.outputs(rows, x), self.double.backbone
+        backbone = self.double.backbone
         if backbone.config.use_postlayers_ffn:
             ffn = backbone.postlayers_ffn
             inside = bounds.feed_forward(ffn, bounds.normalise(backbone.norm_postlayers_ffn, y))
@@ -64,10 +67,10 @@ class Answers:
         y = bounds.normalise(backbone.norm_postlayers, y)
         return bounds.product_by_entry(y, self.double.head.weight)
 
-    def _single_logits(self, rows: Array, x: Array) -> Tensor:
-        """The same as float32 computes it, in one batch."""
-        y, backbone = self.last.small_outputs(rows, x), self.single.backbone
+    def _run_logits(self, model: MinMaxRNC_LM, y: Tensor) -> Tensor:
+        """The logits as a network's own parts compute them, in one batch."""
+        backbone = model.backbone
         if backbone.config.use_postlayers_ffn:
             y = y + backbone.postlayers_ffn(backbone.norm_postlayers_ffn(y))
-        logits: Tensor = self.single.head(backbone.norm_postlayers(y))
+        logits: Tensor = model.head(backbone.norm_postlayers(y))
         return logits

@@ -19,6 +19,7 @@ from latchwork.automata.errors import DecompositionTooLarge
 from latchwork.automata.machine import Machine
 from latchwork.automata.network import FIRST, MAX_RULES, Action, Bit, Network, Rule, Unit
 from latchwork.models import MinMaxRNC_LM
+from latchwork.modules.cells import make_cells
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.ops import minmax_scan
 
@@ -64,7 +65,7 @@ class SemiautomatonUnit:
         """The same as a module: its input is the symbol, one-hot, and the first n numbers of its output are x."""
         symbols, n = self.s.shape
         d_model = max(symbols, n)
-        neuron = MinMaxNeuron(d_model, n, degree=n, output_gate=False)
+        neuron = MinMaxNeuron(d_model, make_cells(n, degree=n), output_gate=False)
         with torch.no_grad():
             for parameter in neuron.parameters():
                 parameter.zero_()

@@ -8,6 +8,12 @@ from each pair of states by each symbol, the layers one after the other. That is
 but for rounding. Nothing is merged or widened to boxes: a network whose product has more than max_states states is
 unknown.
 
+What it rests on. First every part of the network is compared with what its config makes: types, attributes, shapes,
+hooks, patched classes, finite numbers (automata/as_made.py). What is walked through is a copy of that network, with the
+weights as they were when `certify` was called. Then the network itself is run on all short words and on random longer
+ones: a word on which it is wrong is returned at once, and no walk can overrule it. On the walk, each layer is run at
+each input that comes up, and must be within its bounds.
+
 Why it holds for a network as run. What differs from run to run (batch sizes, threads, chunks, fused kernels) is the
 order of sums, and with it the rounding of the drives r and s before they are put on the grid, of gates and logits.
 `precision` says which runs are meant. For each drive, each of finitely many, an interval is computed that holds what
@@ -18,12 +24,12 @@ logit, less its radius, exceeds every other, plus its own. Intervals are kept ap
 independent: more runs are covered than there are. Not covered: bfloat16, TF32 and int8, which round more coarsely, and
 dropout; nor is faulty arithmetic.
 
-Unknown comes back if: the network has no levels, or parts that this knows no bounds of; a drive's interval touches the
-boundaries of too many entries at once, or more than one of a single entry; there are more states, or larger tables,
-than allowed; an answer is right, but rounding may lead to another; a number may overflow. The bounds of float32 are
-wide. Where they are too wide, `precision="float64"` with a tolerance still proves every run whose drives and logits are
-within that tolerance of exact; `float32_seen` then says what one float32 run of every layer at every input came to,
-which is evidence for float32, but no proof.
+Unknown comes back if: a part is not as made; the network has no levels, or parts that this knows no bounds of; a
+drive's interval touches the boundaries of too many entries at once, or more than one of a single entry; there are more
+states, or larger tables, than allowed; an answer is right, but rounding may lead to another; a number may overflow.
+`advice` then says what to do. The bounds of float32 are wide. Where they are too wide, `precision="float64"` with a
+tolerance still proves every run whose drives and logits are within that tolerance of exact; `float32_seen` then says
+what one float32 run of every layer at every input came to, which is evidence for float32, but no proof.
 """
 
 from __future__ import annotations
@@ -32,22 +38,29 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+import numpy
 import torch
+from torch import nn
 
-from latchwork.automata import bounds
+from latchwork.automata import advice, bounds
+from latchwork.automata.as_made import NotAsMade, check_as_made, copy_as_made
 from latchwork.automata.findings import Counterexample, Proof, Unknown
 from latchwork.automata.machine import Machine
 from latchwork.automata.moves import why_not
 from latchwork.automata.product_walk import ProductWalk
+from latchwork.automata.words import first_mistake, leads_to, words_to_try
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.layer import MinMaxLayer
+from latchwork.temporal import Formula
 
+Array = numpy.ndarray
 __all__ = ["Counterexample", "Proof", "Unknown", "certify"]
+FEW_STATES = 20_000  # of a walk that looks for a shorter word than one found at random
 
 
 def certify(
     model: MinMaxRNC_LM,
-    machine: Machine,
+    machine: Machine | Formula | str,
     *,
     no_answer: int | None = None,
     precision: Literal["float32", "float64"] = "float32",
@@ -58,43 +71,92 @@ def certify(
 ) -> Proof | Counterexample | Unknown:
     """Walk network and machine through all words together.
 
+    machine: or a formula of temporal logic, or its text, for the machine that `Machine.from_formula` makes of it.
     no_answer: the machine's output where none is asked for. precision: of the runs that a proof shall hold for.
     tolerance: how much further than by rounding in that precision a drive or logit may be off. max_states: stop beyond
     so many. max_bytes: stop where the tables of a layer's inputs and drives take more. watch: called with the states
-    found and those to follow.
+    found and those to follow. model: as its config makes it, without dropout at work; see automata/as_made.py.
     """
     if precision not in bounds.UNITS:
         raise ValueError(f"precision must be one of {', '.join(bounds.UNITS)}; got {precision!r}")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be at least 0; got {tolerance}")
-    if max_states < 1:
+    if not max_states >= 1:
         raise ValueError(f"max_states must be at least 1; got {max_states}")
-    if max_bytes < 1:
+    if not max_bytes >= 1:
         raise ValueError(f"max_bytes must be at least 1; got {max_bytes}")
+    if not isinstance(model, nn.Module) or not any(isinstance(each, MinMaxRNC_LM) for each in model.modules()):
+        raise TypeError(f"model must be a MinMaxRNC_LM; got {type(model).__name__}")
+    if isinstance(machine, (str, Formula)):
+        machine = Machine.from_formula(machine)
+    if not isinstance(machine, Machine):
+        raise TypeError(f"machine must be a Machine or a formula; got {type(machine).__name__}")
+    if no_answer is not None and (isinstance(no_answer, bool) or not isinstance(no_answer, (int, numpy.integer))):
+        raise TypeError(f"no_answer must be an integer, or None; got {no_answer!r}")
+    machine = Machine(machine.transitions, machine.outputs, machine.start)  # checked, and a copy that nobody else has
+    asked = machine.outputs != (-1 if no_answer is None else no_answer)
+    live = leads_to(machine.transitions, asked)
     start = time.monotonic()
-    reason = _unfit(model, machine, no_answer)
-    if reason is not None:
-        return Unknown(reason, 0, 0.0)
-    walk = ProductWalk(model, machine, no_answer, precision=precision, tolerance=tolerance, max_bytes=max_bytes)
-    with torch.no_grad():
-        return walk.run(max_states, watch, start)
+    try:
+        check_as_made(model)
+    except NotAsMade as error:
+        return Unknown(str(error), 0, 0.0, advice=error.advice)
+    if (reason := _not_float32(model.embedding.weight.device.type)) is not None:
+        return Unknown(reason, 0, 0.0, advice=advice.ARITHMETIC)
+    if (reason := _foreign(machine, asked, live, model.vocab_size)) is not None:
+        return Unknown(reason, 0, 0.0, advice=advice.MACHINE)
+    with torch.no_grad(), torch.device("cpu"):
+        network = model if precision == "float32" else copy_as_made(model, torch.float64)
+        unfit, found, doubtful = _unfit(model), None, None
+        for number, words in enumerate(words_to_try(machine, live, sum(each.numel() for each in model.parameters()))):
+            if (mistake := first_mistake(network, machine, asked, words)) is None:
+                continue
+            if (alone := first_mistake(network, machine, asked, numpy.array([mistake[0]]))) is not None:
+                found = Counterexample(*alone, 0, time.monotonic() - start)
+                if number == 0 or unfit is not None:  # of all short words it is the shortest
+                    return found
+                break
+            doubtful = mistake[0]  # wrong in a batch, and right by itself: the walk must not prove it
+        if unfit is not None:
+            return Unknown(unfit, 0, time.monotonic() - start, doubtful, advice.NETWORK)
+        walk = ProductWalk(network, machine, asked, live, precision=precision, tolerance=tolerance, max_bytes=max_bytes)
+        result = walk.run(max_states if found is None else min(max_states, FEW_STATES), watch, start)
+    if found is not None:
+        return result if isinstance(result, Counterexample) and len(result.word) < len(found.word) else found
+    if doubtful is not None and isinstance(result, Proof):
+        what_to_do = advice.less_rounding(model.backbone.config, precision, tolerance)
+        return Unknown("an answer depends on the batch it is in", result.states, result.seconds, doubtful, what_to_do)
+    return result
 
 
-def _unfit(model: MinMaxRNC_LM, machine: Machine, no_answer: int | None) -> str | None:
+def _unfit(model: MinMaxRNC_LM) -> str | None:
+    """Why there are no bounds for a network, or None."""
     config = model.backbone.config
     first: MinMaxLayer = model.backbone.layers[0]  # type: ignore[assignment]
-    if (reason := why_not(first.neuron.blocks)) is not None:
+    if (reason := why_not(first.neuron.cells)) is not None:
         return reason
     if config.ffn_act_fn != "relu":
         return f"the network's activation is {config.ffn_act_fn}: there are bounds for relu alone"
-    if model.bigram is not None:
-        return "the network has a bigram table: there are no bounds for it"
-    for name, tensor in model.state_dict().items():
-        if tensor.dtype != torch.float32:
-            return f"the network's weights must be float32: {name} is {tensor.dtype}"
-    if machine.n_symbols > model.vocab_size:
-        return f"the machine has {machine.n_symbols} symbols, the network {model.vocab_size} tokens"
-    outputs = machine.outputs[machine.outputs != no_answer] if no_answer is not None else machine.outputs
-    if outputs.size and outputs.max() >= model.vocab_size:
-        return f"the machine has an output {outputs.max()}, the network {model.vocab_size} logits"
     return None
+
+
+def _foreign(machine: Machine, asked: Array, live: Array, vocabulary: int) -> str | None:
+    """Why the machine is none that a network of so many tokens may be, or None."""
+    if machine.n_symbols > vocabulary:
+        return f"the machine has {machine.n_symbols} symbols, the network {vocabulary} tokens"
+    if not live[machine.start].any():
+        return "the machine asks for no answer, on any word: there is nothing to prove"
+    if (most := machine.outputs[asked].max()) >= vocabulary:
+        return f"the machine has an output {most}, the network {vocabulary} logits"
+    return None
+
+
+def _not_float32(device: str) -> str | None:
+    """Why networks are not run in float32 here, or None."""
+    if torch.is_autocast_enabled(device):
+        return "autocast is on: networks are not run in float32"
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by torch.backends, for some devices or operations alone
+        precision = "mixed"
+    return None if precision == "highest" else f"torch's float32 matmul precision is {precision!r}, not 'highest'"

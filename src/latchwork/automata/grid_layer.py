@@ -28,7 +28,8 @@ class GridLayer:
         self.layer, self.single, self.unit, self.tolerance, self.max_bytes = layer, single, unit, tolerance, max_bytes
         neuron = layer.neuron
         self.gated = neuron.output_gate
-        self.moves = make_moves(neuron, single.neuron)
+        self.run = single if unit == bounds.UNITS["float32"] else layer  # in the precision that is meant
+        self.moves = make_moves(neuron, single.neuron, self.run.neuron)
         self.levels = max(each.levels for each in self.moves)
         self.u, self.radius = Rows(neuron.d_model), Rows(1)  # inputs by number
         self.small = Rows(neuron.d_model, numpy.float32)  # the same inputs as float32 computes them
@@ -54,7 +55,7 @@ class GridLayer:
         if size > self.max_bytes:
             raise TooLarge(
                 f"a layer's tables, of {len(self.u) - 1:,} inputs and {len(self.first):,} pairs of them so far, take "
-                f"{size:,} bytes: allow more by max_bytes, which is {self.max_bytes:,}, or train with fewer levels"
+                f"{size:,} bytes, more than max_bytes, which is {self.max_bytes:,}"
             )
 
     def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
@@ -75,7 +76,7 @@ class GridLayer:
         previous = bounds.Bounded(value, off, self.unit)
         z, radius = bounds.drive(self.layer, u, previous)
         self.bound = max(self.bound, float(radius.max()))
-        self._compare(z, now, before)
+        self._compare(z, radius, now, before)
         widths = [each.width for each in self.moves]
         pieces = zip(
             self.moves,
@@ -106,12 +107,20 @@ class GridLayer:
     def _bounded(self, numbers: Array) -> bounds.Bounded:
         return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]), self.unit)
 
-    def _compare(self, z: Tensor, now: Array, before: Array) -> None:
-        """How far the layer's own parts, in float32 and in one batch, are off: an observation, not a bound."""
-        u, last = (torch.from_numpy(self.small[each]) for each in (now, before))
-        previous = self.single.norm_conv(last).masked_fill(torch.from_numpy(before == 0)[:, None], 0)
-        found = self.single.drive(u, self.single.norm_conv(u), previous)
-        self.seen_error = max(self.seen_error, float((found.double() - z).abs().max()))
+    def _compare(self, z: Tensor, radius: Tensor, now: Array, before: Array) -> None:
+        """How far the layer's own parts, in float32 and in one batch, are off: an observation, not a bound.
+
+        A run in the precision of the bounds must be within them, or they are not the bounds of this network.
+        """
+        off = self._run_drive(self.single, self.small, now, before) - z
+        self.seen_error = max(self.seen_error, float(off.abs().max()))
+        check_run(off if self.run is self.single else self._run_drive(self.layer, self.u, now, before) - z, radius)
+
+    def _run_drive(self, layer: MinMaxLayer, inputs: Rows, now: Array, before: Array) -> Tensor:
+        """The drive as a layer's own parts compute it."""
+        u, last = (torch.from_numpy(inputs[each]) for each in (now, before))
+        previous = layer.norm_conv(last).masked_fill(torch.from_numpy(before == 0)[:, None], 0)
+        return layer.drive(u.unsqueeze(1), previous)[:, 0].double()
 
     def source(self, rows: Array) -> Array:
         """What, with the states, the output at rows of `drives` depends on: the row, or without a gate the input."""
@@ -136,19 +145,23 @@ class GridLayer:
     def _join(self, parts: list[Array]) -> Array:
         return parts[0] if len(parts) == 1 else numpy.concatenate(parts, -1)
 
-    def outputs(self, rows: Array, x: Array) -> bounds.Bounded:
-        """The layer's output at rows of `drives` with states x (as numbers) after the step."""
+    def outputs(self, rows: Array, x: Array) -> tuple[bounds.Bounded, Tensor]:
+        """The layer's output at rows of `drives` with states x (as numbers) after the step; also as float32 has it."""
         gate = torch.from_numpy(self.gate[rows]), torch.from_numpy(self.gate_radius[rows])
-        return bounds.respond(self.layer, self._bounded(self.now[rows][:, 0]), gate, self.values(x))
+        found = bounds.respond(self.layer, self._bounded(self.now[rows][:, 0]), gate, self.values(x))
+        small = self._run_outputs(self.single, self.small, rows, x)
+        run = small.double() if self.run is self.single else self._run_outputs(self.layer, self.u, rows, x)
+        check_run(bounds.length(run - found.value), found.radius)
+        return found, small
 
-    def small_outputs(self, rows: Array, x: Array) -> Tensor:
-        """The same as float32 computes it, in one batch."""
-        now, neuron = self.now[rows][:, 0], self.single.neuron
-        states = self.values(x).float()
+    def _run_outputs(self, layer: MinMaxLayer, inputs: Rows, rows: Array, x: Array) -> Tensor:
+        """The output as a layer's own parts compute it."""
+        u = torch.from_numpy(inputs[self.now[rows][:, 0]])
+        states = self.values(x).to(u.dtype)
         if self.gated:
-            states = states * torch.from_numpy(self.gate[rows]).float().sigmoid()
-        small: Tensor = torch.from_numpy(self.small[now]) + neuron.output(states)
-        return small
+            states = states * torch.from_numpy(self.gate[rows]).to(u.dtype).sigmoid()
+        y: Tensor = u + layer.neuron.output(states)
+        return y
 
     def start(self) -> Array:
         """The numbers of the states before the first step."""
@@ -157,3 +170,16 @@ class GridLayer:
 
 class TooLarge(Exception):
     """The tables would take more memory than is allowed."""
+
+
+class OutOfBounds(Exception):
+    """A run came to a number that the bounds exclude: so they are not those of this network, as it runs here."""
+
+
+def check_run(off: Tensor, radius: Tensor) -> None:
+    """Raise OutOfBounds where a run is further off than the bounds say."""
+    if not bool((off.abs() <= radius).all()):
+        raise OutOfBounds(
+            f"the network, run here, is off by {float(off.abs().max()):.1e} where rounding allows "
+            f"{float(radius.max()):.1e}: something in it does not compute what it was made to"
+        )

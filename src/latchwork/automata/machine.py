@@ -1,4 +1,4 @@
-"""Mealy machines as arrays: made from a regular expression, an automaton, a table or a task; run, compared, drawn."""
+"""Mealy machines as arrays: from a regular expression, a formula, an automaton, a table or a task; run and compared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy
 
-from latchwork.automata.expression import parse
+from latchwork.automata import expression
 from latchwork.files import read_json, write_json
 
 if TYPE_CHECKING:
     from automata.fa.dfa import DFA
 
     from latchwork.tasks import Task
+    from latchwork.temporal import Formula
 
 Array = numpy.ndarray
 Node = TypeVar("Node", bound=Hashable)
 ROWS = 1024  # rows run together: what a cache holds
+MOST_BYTES = 1 << 30  # of a file
 FEW = 16  # rows that are run faster one after the other
 
 
@@ -73,18 +75,20 @@ class Machine:
         return cls(numpy.array(transitions), numpy.array(outputs), start)
 
     @classmethod
-    def from_regex(cls, pattern: str, alphabet: str) -> Machine:
-        """The smallest machine that says at each step whether what it has read so far matches: 1 if so, else 0.
+    def from_regex(cls, pattern: str, alphabet: str | None = None) -> Machine:
+        r"""The smallest machine that says at each step whether what it has read so far matches: 1 if so, else 0.
 
-        pattern: as the package automata-lib reads it: letters, (), |, *, +, ?, {m,n}, . for any letter, & and ^ for the
-        intersection and the shuffle. alphabet: the letters; token i is alphabet[i].
+        pattern: as Python's `re.fullmatch` reads it: letters, (), |, *, +, ?, {m,n}, [a-c], [^ab], . for any letter,
+        \d, \w, \D, \W, and \ before a sign that is meant as a letter. alphabet: the letters, without commas and white
+        space; token i is alphabet[i]. By default they are those that the pattern names, sorted.
         >>> Machine.from_regex("a(b|c)*", "abc").run([[0, 1, 2, 0]])
         array([[1, 1, 1, 0]])
+        >>> Machine.from_regex("[a-c]{2}").n_symbols
+        3
         """
-        nfa = parse(pattern, alphabet)
-        from automata.fa.dfa import DFA
-
-        return cls.from_dfa(DFA.from_nfa(nfa, minify=True), alphabet).minimise()
+        letters = expression.letters(pattern) if alphabet is None else alphabet
+        transitions, accepts = expression.automaton(pattern, letters)
+        return cls(transitions, accepts[transitions]).minimise()
 
     @classmethod
     def from_dfa(cls, dfa: DFA, alphabet: Sequence[str] | None = None) -> Machine:
@@ -104,6 +108,26 @@ class Machine:
         accepts = numpy.array([int(state is not _DEAD and state in dfa.final_states) for state in states])
         transitions = numpy.array(rows)
         return cls(transitions, accepts[transitions])
+
+    @classmethod
+    def from_formula(cls, formula: Formula | str, symbols: Sequence[str] | None = None) -> Machine:
+        """The smallest machine that says at each step whether a formula of temporal logic holds: 1 if so, else 0.
+
+        formula: over truth values, in text as `latchwork.temporal.parse` reads it; past and future operators may be
+        mixed, with bounds or without. Without future operators it is asked at each step, at the step itself; with them,
+        at the first step, of the word so far.
+        symbols: token i is symbols[i], and the atom of that name is true there alone. Without symbols the atoms are
+        booleans, sorted by name, and token i has those true whose bits are 1 in i, the first atom's bit being the
+        lowest.
+        >>> Machine.from_formula("b since a", symbols="abc").run([[1, 0, 1, 2, 1]])
+        array([[0, 1, 1, 0, 0]])
+        >>> Machine.from_formula("always (req implies eventually ack)").run([[1, 0, 2, 3]])  # ack 1, req 2
+        array([[1, 1, 0, 1]])
+        """
+        from latchwork.temporal import parse
+        from latchwork.temporal.machine import tables
+
+        return cls(*tables(parse(formula) if isinstance(formula, str) else formula, symbols)).minimise()
 
     @classmethod
     def from_task(cls, task: Task) -> Machine:
@@ -262,12 +286,15 @@ class Machine:
     @classmethod
     def load(cls, path: str | Path) -> Machine:
         """The machine that `save` wrote."""
-        values = read_json(Path(path))
+        values = read_json(Path(path), MOST_BYTES)
         if values is None:
             raise FileNotFoundError(f"no file {path}")
         if set(values) != {"transitions", "outputs", "start"}:
-            raise ValueError(f"{path} must hold transitions, outputs and start; got {', '.join(sorted(values))}")
-        return cls.from_table(**values)
+            raise ValueError(f"{path} must hold transitions, outputs and start; got {', '.join(sorted(values)):.200}")
+        try:
+            return cls.from_table(**values)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
 
     def __eq__(self, other: object) -> bool:
         """The same but for the names of states, and for states that no word reaches."""

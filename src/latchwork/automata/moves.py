@@ -1,4 +1,4 @@
-"""How a drive moves the states of a block of units, each state being one of finitely many and so a small number.
+"""How a drive moves the states of a cell, each state being one of finitely many and so a small number.
 
 A drive is a row of `project`'s z, an interval for each entry. What a run makes of it are a few numbers again, `chosen`;
 where the interval leaves two of them possible, both are followed.
@@ -6,15 +6,15 @@ where the interval leaves two of them possible, both are followed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 
 import numpy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from latchwork.modules.choice import all_permutations
+from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, TransformationCell
+from latchwork.modules.cells.scalar import round_to_levels
 from latchwork.modules.neuron import MinMaxNeuron
-from latchwork.modules.units import Units, round_to_levels
 
 Array = numpy.ndarray
 MOST_LEVELS = 256  # numbers of states are bytes
@@ -27,18 +27,18 @@ class TooUnsure(Exception):
 class GridMoves:
     """Of plain units on a grid: a state's number is its level, and chosen are the levels of r and s."""
 
-    def __init__(self, block: Units, double: Tensor, single: Tensor) -> None:
-        assert block.levels is not None
-        self.size, self.degree, self.levels = block.size, block.degree, block.levels
-        self.width = self.entries = sum(block.widths)  # of the part of z, and of chosen
+    def __init__(self, cell: ScalarCell | MatrixCell, x0: Tensor, wide: Tensor, start: Tensor) -> None:
+        assert cell.levels is not None
+        self.size, self.degree, self.levels = cell.size, getattr(cell, "degree", 1), cell.levels
+        self.width = self.entries = cell.width  # of the part of z, and of chosen
         self.grid = numpy.array([(2 * i - (self.levels - 1)) / (self.levels - 1) for i in range(self.levels)])
-        self._starts = level(double, self.levels), level(single, self.levels)
+        self._starts = level(wide, self.levels), level(x0, self.levels)
 
     def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
         """The two rows of what may be chosen, equal where it is sure."""
         lower, upper = possible_levels(z, radius, self.levels, unit)
         if (upper - lower).max(initial=0) > 1:
-            raise TooUnsure("a drive may be off by more than a step of the grid: train with fewer levels")
+            raise TooUnsure("a drive may be off by more than a step of the grid")
         return lower, upper
 
     def recur(self, chosen: Array, x: Array) -> Array:
@@ -72,10 +72,10 @@ class SelectionMoves:
     largest logit decides, as it was computed: so nothing is rounded but the logits.
     """
 
-    def __init__(self, block: Units, x0: Tensor) -> None:
-        self.size, self.degree = block.size, block.degree
-        self.width, self.entries, self.levels = sum(block.widths), block.size, block.degree
-        self.x0 = x0.double().numpy()
+    def __init__(self, cell: SelectionCell, x0: Tensor, wide: Tensor, start: Tensor) -> None:
+        self.size, self.degree = cell.size, cell.degree
+        self.width, self.entries, self.levels = cell.width, cell.size, cell.degree
+        self.x0 = start.double().numpy()
 
     def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
         """The two rows of what may be chosen, equal where it is sure."""
@@ -105,37 +105,16 @@ class SelectionMoves:
         return (numpy.arange(self.size) % self.degree).astype(numpy.uint8)
 
 
-class PermutationMoves(SelectionMoves):
-    """Of units whose levels a permutation moves, that of the largest sum of logits; no row takes x0."""
-
-    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
-        """What is chosen, twice: it must be sure, for the rows of a permutation do not choose by themselves."""
-        n = self.degree
-        every = all_permutations(n)
-        matrices = torch.nn.functional.one_hot(every, n).flatten(1).to(z)
-
-        def sums(a: Tensor) -> Tensor:
-            return a.to(z.dtype).reshape(len(z), -1, n * n) @ matrices.T
-
-        off = sums(radius.expand_as(z)) + n * n * unit * sums(z.abs() + radius)  # of the logits; of adding them up
-        middle = sums(z)
-        possible = middle + off >= (middle - off).amax(-1, keepdim=True)
-        if possible.sum(-1).max().item() > 1:
-            raise TooUnsure("two permutations are so near to each other that rounding decides")
-        choice = every[middle.argmax(-1)].flatten(1).numpy().astype(numpy.uint8)
-        return choice, choice
-
-
 class TransformationMoves:
     """Of units whose levels say where they go: a state's number is its place among 0 and the levels of its unit's x0.
 
     Numbers stand in the order of the levels, so that the largest of those that meet has the largest number.
     """
 
-    def __init__(self, block: Units, x0: Tensor) -> None:
-        self.size, self.degree = block.size, block.degree
-        self.width, self.entries, self.levels = sum(block.widths), block.size, block.degree + 1
-        units = x0.double().view(-1, block.degree)
+    def __init__(self, cell: TransformationCell, x0: Tensor, wide: Tensor, start: Tensor) -> None:
+        self.size, self.degree = cell.size, cell.degree
+        self.width, self.entries, self.levels = cell.width, cell.size, cell.degree + 1
+        units = start.double().view(-1, cell.degree)
         self.table = torch.cat([torch.zeros_like(units[:, :1]), units], -1).sort(-1).values.numpy()
         self._start = numpy.stack(
             [numpy.searchsorted(row, unit) for row, unit in zip(self.table, units.numpy(), strict=True)]
@@ -164,37 +143,32 @@ class TransformationMoves:
         return self._start.astype(numpy.uint8).flatten()
 
 
-Moves = GridMoves | SelectionMoves | PermutationMoves | TransformationMoves
+Moves = GridMoves | SelectionMoves | TransformationMoves
+KINDS: dict[type[nn.Module], Callable[..., Moves]] = {  # cells of other kinds cannot be followed
+    ScalarCell: GridMoves,
+    MatrixCell: GridMoves,
+    SelectionCell: SelectionMoves,
+    TransformationCell: TransformationMoves,
+}
 
 
-def make_moves(double: MinMaxNeuron, single: MinMaxNeuron) -> list[Moves]:
-    """Of each block of a neuron, given in float64 and float32."""
-    sizes = [block.size for block in double.blocks]
-    pieces = zip(
-        double.blocks,
-        double.x0.detach().split_with_sizes(sizes),
-        single.x0.detach().split_with_sizes(sizes),
-        single.start().detach().flatten().split_with_sizes(sizes),
-        strict=True,
-    )
-    return [_make(block, wide, narrow, start) for block, wide, narrow, start in pieces]
+def make_moves(double: MinMaxNeuron, single: MinMaxNeuron, run: MinMaxNeuron) -> list[Moves]:
+    """Of each cell of a neuron, given in float64 and float32. run: the one of both whose runs are meant."""
+    tensors = (single.x0.detach(), double.x0.detach(), run.start().detach())
+    parts = zip(single.cells, *(each.split_with_sizes(single.sizes) for each in tensors), strict=True)
+    return [KINDS[type(cell)](cell, *starts) for cell, *starts in parts]
 
 
-def _make(block: Units, double: Tensor, single: Tensor, start: Tensor) -> Moves:
-    if block.form == "free":
-        return GridMoves(block, double, single)
-    if block.form == "transformation":
-        return TransformationMoves(block, start)
-    return PermutationMoves(block, start) if block.form == "permutation" else SelectionMoves(block, start)
-
-
-def why_not(blocks: Sequence[Units]) -> str | None:
-    """Why these units cannot be followed, or None."""
-    for block in blocks:
-        if block.form == "free" and block.levels is None:
+def why_not(cells: Iterable[nn.Module]) -> str | None:
+    """Why these cells cannot be followed, or None."""
+    for cell in cells:
+        if type(cell) not in KINDS:
+            return f"the network has a {type(cell).__name__}, of which there are no bounds"
+        levels, degree = getattr(cell, "levels", None), getattr(cell, "degree", 1)
+        if KINDS[type(cell)] is GridMoves and levels is None:
             return "the network has no levels: its states are not on a finite grid"
-        if (block.levels or 0) > MOST_LEVELS or block.degree >= MOST_LEVELS:
-            return f"the network has {block.levels or block.degree} levels: there may be at most {MOST_LEVELS}"
+        if (levels or 0) > MOST_LEVELS or degree >= MOST_LEVELS:
+            return f"the network has {levels or degree} levels: there may be at most {MOST_LEVELS}"
     return None
 
 

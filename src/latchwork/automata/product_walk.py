@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +10,15 @@ from typing import Any
 import numpy
 import torch
 
-from latchwork.automata import bounds
+from latchwork.automata import advice, bounds
 from latchwork.automata.answers import Answers
+from latchwork.automata.as_made import copy_as_made
 from latchwork.automata.findings import Counterexample, Proof, Unknown
-from latchwork.automata.grid_layer import ROWS, GridLayer, TooLarge
+from latchwork.automata.grid_layer import ROWS, GridLayer, OutOfBounds, TooLarge
 from latchwork.automata.keys import distinct
 from latchwork.automata.machine import Machine
 from latchwork.automata.moves import TooUnsure
+from latchwork.automata.words import first_mistake
 from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray
@@ -25,46 +26,54 @@ PAIRS = 1 << 18  # of a state and a symbol, followed at once
 
 
 class ProductWalk:
-    """A network and a machine, walked through together; `run` once."""
+    """A network and a machine, walked through together; `run` once.
+
+    model: the network itself, which an answer that may be wrong is asked of again. asked, live: (states, symbols) of
+    the machine, whether an answer is asked for, and whether one is then or later.
+    """
 
     def __init__(
         self,
         model: MinMaxRNC_LM,
         machine: Machine,
-        no_answer: int | None,
+        asked: Array,
+        live: Array,
         *,
         precision: str,
         tolerance: float,
         max_bytes: int,
     ) -> None:
-        self.machine, self.precision, self.tolerance = machine, precision, tolerance
+        self.model, self.machine, self.asked, self.live = model, machine, asked, live
+        self.precision, self.tolerance = precision, tolerance
         unit = bounds.UNITS[precision]
-        self.single = copy.deepcopy(model).eval()
-        self.double = copy.deepcopy(model).double().eval()
+        self.single, self.double = copy_as_made(model), copy_as_made(model, torch.float64)
         pairs = zip(self.double.backbone.layers, self.single.backbone.layers, strict=True)
+        self.numbers: list[dict[Any, int]] = [{} for _ in self.single.backbone.layers]  # (input, x) -> the next input
         self.layers = [
             GridLayer(layer, single, unit, tolerance, max_bytes)  # type: ignore[arg-type]
             for layer, single in pairs
         ]
         embedding = self.single.embedding.weight.detach()
         self.layers[0].add_inputs(bounds.Bounded.exact(embedding, unit), embedding)
-        self.numbers: list[dict[Any, int]] = [{} for _ in self.layers]  # (input, x) -> the next layer's input
         self.answers = Answers(self.double, self.single, self.layers[-1], tolerance)
-        self.asked = machine.outputs != (-1 if no_answer is None else no_answer)
-        self.live = leads_to(machine.transitions, self.asked)
         self.seen = set[Any]()
 
     def run(
         self, max_states: int, watch: Callable[[int, int], None] | None, start: float
     ) -> Proof | Counterexample | Unknown:
         """Until nothing new comes, an answer is wrong, or it cannot go on. start: when the clock began."""
+        config = self.single.backbone.config
         try:
             return self._run(max_states, watch, start)
-        except (TooUnsure, TooLarge, OverflowError) as error:
-            return self._unknown(str(error), start)
+        except (TooUnsure, OverflowError) as error:
+            return self._unknown(str(error), start, advice.less_rounding(config, self.precision, self.tolerance))
+        except TooLarge as error:
+            return self._unknown(str(error), start, advice.more_room(config, "max_bytes"))
+        except OutOfBounds as error:
+            return self._unknown(str(error), start, advice.ARITHMETIC)
 
-    def _unknown(self, reason: str, start: float, word: tuple[int, ...] | None = None) -> Unknown:
-        return Unknown(reason, len(self.seen), time.monotonic() - start, word)
+    def _unknown(self, reason: str, start: float, what_to_do: str, word: tuple[int, ...] | None = None) -> Unknown:
+        return Unknown(reason, len(self.seen), time.monotonic() - start, word, what_to_do)
 
     def _run(
         self, max_states: int, watch: Callable[[int, int], None] | None, start: float
@@ -75,13 +84,16 @@ class ProductWalk:
             if watch is not None:
                 watch(len(self.seen), len(waiting))
             if len(self.seen) > max_states:
-                reason = f"more than {max_states:,} states: allow more by max_states, or train with fewer levels"
-                return self._unknown(reason, start)
+                what_to_do = advice.more_room(self.single.backbone.config, "max_states")
+                return self._unknown(f"more than {max_states:,} states", start, what_to_do)
             front, origin, symbols, wrong = waiting.follow(self)
             if wrong is not None:
                 word = _word(parents, *wrong)
+                if (found := self.replay(numpy.array([word]), start)) is not None:
+                    return found
+                what_to_do = advice.less_rounding(self.single.backbone.config, self.precision, self.tolerance)
                 reason = "an answer is right, but rounding may lead to another"
-                return self._replay(word, start) or self._unknown(reason, start, word)
+                return self._unknown(reason, start, what_to_do, word)
             parents.append((origin, symbols))
             waiting, depth = front, depth + 1
         return Proof(
@@ -98,21 +110,10 @@ class ProductWalk:
             seconds=time.monotonic() - start,
         )
 
-    def _replay(self, word: tuple[int, ...], start: float) -> Counterexample | None:
-        """What the network itself says to the word, one step after the other; None if it is right after all."""
-        tokens = torch.tensor([word])
-        said = self.single(tokens)[0].argmax(-1)[0].tolist()
-        expected = self.machine.run(tokens.numpy())[0].tolist()
-        state, asked = self.machine.start, []
-        for token in word:
-            asked.append(bool(self.asked[state, token]))
-            state = int(self.machine.transitions[state, token])
-        for step, each in enumerate(asked):
-            if each and said[step] != expected[step]:
-                return Counterexample(
-                    word[: step + 1], said[step], expected[step], len(self.seen), time.monotonic() - start
-                )
-        return None
+    def replay(self, words: Array, start: float) -> Counterexample | None:
+        """What the network itself says to the words, one step after the other; None if it is right after all."""
+        found = first_mistake(self.model, self.machine, self.asked, words)
+        return None if found is None else Counterexample(*found, len(self.seen), time.monotonic() - start)
 
 
 @dataclass
@@ -201,7 +202,7 @@ class _Front:
             part = first[missing[start : start + ROWS]]
             for offset, k in enumerate(missing[start : start + ROWS]):
                 numbers[keys[k]] = len(following.u) + offset
-            following.add_inputs(layer.outputs(rows[part], x[part]), layer.small_outputs(rows[part], x[part]))
+            following.add_inputs(*layer.outputs(rows[part], x[part]))
             following.check_size()
         found: Array = numpy.array([numbers[key] for key in keys])[places]
         return found
@@ -214,16 +215,6 @@ class _Front:
         said = walk.answers.at(rows[asked], x[asked])
         wrong = numpy.flatnonzero(said != walk.machine.outputs[q[asked], symbols[asked]])
         return int(asked[wrong[0]]) if len(wrong) else None
-
-
-def leads_to(transitions: Array, asked: Array) -> Array:
-    """(states, symbols): whether an answer is asked for at this step, or after it on some way."""
-    useful: Array = numpy.asarray(asked.any(1))
-    while True:
-        more: Array = useful | useful[transitions].any(1)
-        if (more == useful).all():
-            return numpy.asarray(asked | useful[transitions])
-        useful = more
 
 
 def _word(parents: list[tuple[Array, Array]], place: int, symbol: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.machine import Machine
-from latchwork.automata.product_walk import leads_to
+from latchwork.automata.words import leads_to, random_words
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks.task import IGNORE, Task
 from latchwork.training.seeds import generator, seed_everything
@@ -77,7 +77,7 @@ def train_until_proved(
     random = generator(seed, "prove")
     model = MinMaxRNC_LM(task.vocabulary, config)
     sampler = _Sampler(machine, no_answer, random)
-    attempt = Attempt(model, Unknown("nothing has been tried", 0, 0.0))
+    attempt = Attempt(model, Unknown("nothing has been tried", 0, 0.0, advice="allow at least one round"))
     for number in range(protocol.rounds):
         began = time.monotonic()
         steps, loss = _train(model, sampler, protocol, protocol.later_rate if number else protocol.learning_rate)
@@ -118,8 +118,9 @@ class _Sampler:
     """Random words of a machine, and words near those on which a network was wrong."""
 
     def __init__(self, machine: Machine, no_answer: int, random: numpy.random.Generator) -> None:
-        self.machine, self.no_answer, self.random = machine, no_answer, random
-        self.live = leads_to(machine.transitions, machine.outputs != no_answer)
+        self.machine, self.random = machine, random
+        self.asked = machine.outputs != no_answer
+        self.live = leads_to(machine.transitions, self.asked)
         self.words: list[tuple[int, ...]] = []
 
     def add(self, word: tuple[int, ...]) -> None:
@@ -138,9 +139,6 @@ class _Sampler:
 
     def batch(self, rows: int, length: int) -> tuple[Tensor, Tensor]:
         """Tokens and answers; half of the rows begin as a word of `add` does, with none, one or two symbols changed."""
-        tokens = numpy.zeros((rows, length), numpy.int64)
-        targets = numpy.full((rows, length), IGNORE)
-        state = numpy.full(rows, self.machine.start)
         forced = numpy.full((rows, length), -1)
         for row in range(rows // 2 if self.words else 0):
             recent = self.words[-16 * KEPT :]
@@ -148,19 +146,8 @@ class _Sampler:
             for _ in range(self.random.integers(3)):
                 word[self.random.integers(len(word))] = int(self.random.integers(self.machine.n_symbols))
             forced[row, : len(word)] = word
-        alive = numpy.ones(rows, bool)
-        for step in range(length):
-            allowed = self.live[state]
-            alive &= allowed.any(1)
-            chance = self.random.random(allowed.shape) * allowed
-            symbol = chance.argmax(1)
-            wanted = forced[:, step]
-            given = (wanted >= 0) & allowed[numpy.arange(rows), numpy.maximum(wanted, 0)]
-            symbol = numpy.where(given, wanted, symbol)
-            output = self.machine.outputs[state, symbol]
-            tokens[:, step] = symbol
-            targets[:, step] = numpy.where(alive & (output != self.no_answer), output, IGNORE)
-            state = numpy.where(alive, self.machine.transitions[state, symbol], state)
+        tokens, states = random_words(self.machine, self.live, self.random, forced)
+        targets = numpy.where(self.asked[states, tokens], self.machine.outputs[states, tokens], IGNORE)
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from latchwork.models import MinMaxRNC_LM, MinMaxRNCConfig
+from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.tasks.task import IGNORE
@@ -104,11 +104,10 @@ def graft(model: MinMaxRNC_LM, donor: MinMaxRNC_LM, tokens: Tensor) -> MinMaxRNC
     them yet; whether they still do what they did is for `keep_followers` to say.
     """
     own, theirs = model.config.resolved_backbone, donor.config.resolved_backbone
-    if own.n_layers != 1 or own.groups or replace(theirs, d_state=own.d_state) != own:
+    if own.n_layers != 1 or own.extra_units or replace(theirs, d_state=own.d_state) != own:
         raise ValueError(
-            f"model and donor must have one layer and no groups, and differ in d_state alone; got {own}, {theirs}"
+            f"model and donor must have one layer and no extra units, and differ in d_state alone; got {own}, {theirs}"
         )
-    _refuse_bank(own)
     result = _copy(model, own.d_state + theirs.d_state)
     new, old, other = (_layers(each)[0].neuron for each in (result, model, donor))
     first, second = torch.arange(own.d_state), torch.arange(theirs.d_state)
@@ -155,18 +154,12 @@ def _numbers(rows: Tensor) -> Tensor:
 
 def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
     config = model.config.resolved_backbone
-    if config.groups:
-        raise ValueError(f"model must have units of one degree, and no groups; got groups {config.groups}")
-    _refuse_bank(config)
+    if config.extra_units:
+        raise ValueError(f"model must have units of one degree, and no extra units; got {config.extra_units}")
     if tokens.shape != targets.shape or tokens.dim() != 2:
         raise ValueError(
             f"tokens and targets must share one shape (B, T); got {tuple(tokens.shape)} and {tuple(targets.shape)}"
         )
-
-
-def _refuse_bank(config: MinMaxRNCConfig) -> None:
-    if config.bank > 1:
-        raise ValueError(f"model must have no bank: call latchwork.models.expand_bank first; got bank {config.bank}")
 
 
 def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:
@@ -176,23 +169,19 @@ def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) ->
 
 def _inputs(model: MinMaxRNC_LM, tokens: Tensor) -> Tensor:
     """What a network's first neuron is driven by, (B, T, d_model)."""
-    layer, u = _layers(model)[0], model.embedding(tokens)
-    v = layer.norm_conv(u)
-    mixed = u + layer.conv.mix(torch.cat((torch.zeros_like(v[:, :1]), v[:, :-1]), 1), v)
-    driven: Tensor = layer.norm_neuron(mixed + layer.ffn(layer.norm_ffn(mixed)))
-    return driven
+    return _layers(model)[0].before_neuron(model.embedding(tokens))[0]
 
 
 def _states(model: MinMaxRNC_LM, tokens: Tensor, number: int) -> Tensor:
-    """Every state (B, T, d_state) of a layer."""
+    """Every state (B, T, d_state) of a layer, which has one cell."""
     u = model.embedding(tokens)
-    for depth, layer in enumerate(_layers(model)):
-        v = layer.norm_conv(u)
-        before = torch.cat((torch.zeros_like(v[:, :1]), v[:, :-1]), 1)
-        if depth == number:
-            return layer.neuron.states(layer.drive(u, v, before))
+    for layer in _layers(model)[:number]:
         u, _ = layer(u)
-    raise AssertionError("no such layer")
+    layer = _layers(model)[number]
+    (cell,) = layer.neuron.cells
+    z = layer.drive(u)[..., : layer.neuron.widths[0]]
+    states: Tensor = cell(z, layer.neuron.start().to(z.dtype))
+    return states
 
 
 def _take(model: MinMaxRNC_LM, live: list[list[int]]) -> MinMaxRNC_LM:
@@ -215,12 +204,11 @@ def _take(model: MinMaxRNC_LM, live: list[list[int]]) -> MinMaxRNC_LM:
 
 def _rows(neuron: MinMaxNeuron, scalars: Tensor) -> Tensor:
     """The rows of the projection that drive these scalars: `degree` for r of each, then one for s and for the gate."""
-    first, *others = neuron.widths
-    parts = [(scalars[:, None] * neuron.degree + torch.arange(neuron.degree)).flatten()]
-    for width in others:
-        if width:
-            parts.append(first + scalars)
-            first += width
+    (cell,) = neuron.cells
+    degree = getattr(cell, "degree", 1)
+    parts = [(scalars[:, None] * degree + torch.arange(degree)).flatten()]
+    for first in range(neuron.d_state * degree, sum(neuron.widths), neuron.d_state):
+        parts.append(first + scalars)
     return torch.cat(parts)
 
 

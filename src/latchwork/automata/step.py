@@ -1,20 +1,43 @@
 """One step of a network from many states at once, always computed one way, so that it is a function of state and token.
 
 A product of matrices of another shape may round differently. So a step is always taken by ROWS rows at once, filled up
-where there are fewer: then the outcome of a row does not depend on the others, nor on its place, which is checked.
+where there are fewer. Even then a BLAS may add up the products of one row in another order than those of the next: MKL
+does for some small widths, on one thread too. So products are taken here row by row (`RowByRow`), and the outcome of a
+row does not depend on the others, nor on its place, which is checked.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.state import State
 
 Array = numpy.ndarray
 ROWS = 64
+PRODUCTS = 1 << 18  # held at once, in a cache
+
+
+class RowByRow(TorchFunctionMode):
+    """F.linear as products and their sum, entry by entry, so that equal rows give equal bits wherever they stand."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call func, or `_linear` in its place."""
+        return (_linear if func is F.linear else func)(*args, **(kwargs or {}))
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    rows = torch.split(input.reshape(-1, 1, input.shape[-1]), max(1, PRODUCTS // weight.numel()))
+    y = torch.cat([(each * weight).sum(-1) for each in rows]).view(*input.shape[:-1], len(weight))
+    return y if bias is None else y + bias
 
 
 class Stepper:
@@ -25,7 +48,8 @@ class Stepper:
             raise ValueError(f"symbols must be in 1..vocab_size = {model.vocab_size}; got {symbols}")
         self.model = model
         self.symbols = model.vocab_size if symbols is None else symbols
-        self.start = model.initial_state(1)
+        with torch.no_grad():
+            self.start = model.initial_state(1)
         self._shapes = [each.shape for each in self.start]
         self._kind = self.start.x.dtype
         self._check()
@@ -68,7 +92,7 @@ class Stepper:
         if missing:
             tokens = torch.cat((tokens, tokens[:1].expand(missing)))
             state = State(*(torch.cat((each, each[:, :1].expand(-1, missing, -1)), 1) for each in state))
-        with torch.no_grad():
+        with torch.no_grad(), RowByRow():
             logits, after = self.model(tokens[:, None], state)
         return after, logits[:, 0].argmax(-1)
 
@@ -79,7 +103,10 @@ class Stepper:
         once, _ = self._step(state, tokens)
         twice, _ = self._step(once, tokens.flip(0))
         turned, _ = self._step(State(*(each.roll(1, 1) for each in once)), tokens.flip(0).roll(1))
+        if not all(bool(each.isfinite().all()) for each in twice):
+            raise ValueError("model must have states that are finite: there is a NaN or an infinity after two steps")
         if not all(torch.equal(one.roll(1, 1), other) for one, other in zip(twice, turned, strict=True)):
             raise RuntimeError(
-                "the network's step depends on the place of a row in its batch; use one thread, or float64"
+                "the network's step depends on the place of a row in its batch: a part of it mixes the rows, draws "
+                "random numbers, or splits a row among threads; call torch.set_num_threads(1) if there are several"
             )

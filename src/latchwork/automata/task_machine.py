@@ -6,6 +6,8 @@ import numpy
 
 from latchwork.tasks import IGNORE, Automaton, FlipFlop, InductionHeads, Latching, Sequences, Task
 from latchwork.tasks.flip_flop import READ, SKIP, WRITE
+from latchwork.tasks.sequences import KINDS
+from latchwork.tasks.task import check_table
 
 Array = numpy.ndarray
 Tables = tuple[Array, Array, int]  # (states, symbols) each, and the start
@@ -43,6 +45,7 @@ def tables(task: Task) -> Tables:
 
 def _sequences(task: Sequences) -> Tables:
     """The answers are tokens too, but never come."""
+    check_table(task.name, (task.events + 1) ** KINDS, task.vocabulary)
     successor, answer = task.automaton()
     successor = successor[:, : task.answers]
     return successor, answer.astype(int)[successor], 0
@@ -50,6 +53,7 @@ def _sequences(task: Sequences) -> Tables:
 
 def _latching(task: Latching) -> Tables:
     """State 0 is the start, k + 1 holds token k."""
+    check_table(task.name, task.n + 1, task.vocabulary)
     held = numpy.arange(1, task.n + 1)
     transitions = numpy.full((task.n + 1, task.vocabulary), NEVER)
     transitions[0, : task.n] = held
@@ -74,6 +78,7 @@ def _flip_flop() -> Tables:
 def _induction_heads(task: InductionHeads) -> Tables:
     """Before the first recall, just after it, k + 2 holds token k, and the end."""
     n, recall = task.n, task.recall
+    check_table(task.name, n + 3, task.vocabulary)
     held = numpy.arange(2, n + 2)
     transitions, outputs = numpy.full((n + 3, task.vocabulary), NEVER), numpy.full((n + 3, task.vocabulary), IGNORE)
     transitions[0, :n], transitions[0, recall] = 0, 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, permutations, product
+from math import prod
 
 import numpy
 
 from latchwork.tasks.automaton import Automaton
-from latchwork.tasks.task import Split
+from latchwork.tasks.task import Split, check_table
 
 CYCLE = 5
 STEPS = (0, 1, -1)  # what the tokens 0, 1, 2 of CycleNavigation do
@@ -20,6 +21,7 @@ class Cyclic(Automaton):
     def __init__(self, m: int, *, splits: Mapping[str, Split] | None = None) -> None:
         if m < 2:
             raise ValueError(f"m must be at least 2; got {m}")
+        check_table(f"cyclic({m})", m, m)
         numbers = numpy.arange(m)
         super().__init__((numbers[:, None] + numbers) % m, numbers, name=f"cyclic({m})", splits=splits)
         self.m = m
@@ -68,6 +70,8 @@ class WordProblem(Automaton):
 
     def __init__(self, group: str, letters: str = "all", *, splits: Mapping[str, Split] | None = None) -> None:
         factors = [_group(name, group) for name in group.split("x")]
+        size = prod(len(each) for each in factors)
+        check_table(f"word_problem({group})", size, size if letters == "all" else 1)
         self.elements = sorted(_side_by_side(each) for each in product(*factors))
         number = {p: k for k, p in enumerate(self.elements)}
         self.letters = [number[p] for p in _letters(group, letters, self.elements)]
@@ -103,6 +107,7 @@ class Transformations(Automaton):
             raise ValueError(f"points must be 2 to 256, and at most 4 where every map is a letter; got {points}")
         if letters < 0:
             raise ValueError(f"letters must be at least 0; got {letters}")
+        check_table(f"transformations({points}, {letters})", points, letters)
         if letters:
             maps = numpy.random.default_rng(seed).integers(0, points, (letters, points))
             name = f"transformations({points}, {letters}, {seed})"

@@ -34,7 +34,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "regular": Regular,
 }
 NAME = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*")
-COMMA = re.compile(r",(?![^{]*\})(?![^(]*\))")  # not that of {m,n} in a regular expression, nor of a task in a task
+COMMA = re.compile(r",(?!\d*\})")  # not that of {m,n} in a regular expression
 
 
 def make_task(text: str) -> Task:
@@ -54,7 +54,9 @@ def make_task(text: str) -> Task:
         raise ValueError(f"no task {text!r}; did you mean {', '.join(near)}?")
     constructor = TASKS[name]
     parameters = [each for each in inspect.signature(constructor).parameters.values() if each.kind != each.KEYWORD_ONLY]
-    words = [word.strip() for word in COMMA.split(match[2])] if match[2] else []
+    inside = match[2] or ""
+    pieces = COMMA.split(inside) if len(parameters) != 1 else [inside]  # a task in a task has commas of its own
+    words = [piece.strip() for piece in pieces if inside]
     if not sum(each.default is each.empty for each in parameters) <= len(words) <= len(parameters):
         usage = ", ".join(
             each.name if each.default is each.empty else f"{each.name}={each.default}" for each in parameters

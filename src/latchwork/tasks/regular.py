@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+
+import numpy
 
 from latchwork.tasks.automaton import Automaton
 from latchwork.tasks.task import Split
-
-if TYPE_CHECKING:
-    from automata.fa.nfa import NFA
 
 TOMITA = {  # successors at 0 and at 1 of each state; the states that accept
     1: ([(1, 0), (1, 1)], {0}),
@@ -79,37 +77,22 @@ def _in_tomita(number: int, word: str) -> bool:
 class Regular(Automaton):
     """Membership in the language of a regular expression; the answer at every step is 1 if what has been read matches.
 
-    pattern: as the package automata-lib reads it: letters, (), |, *, +, ?, {m,n}, . for any letter, & and ^ for the
-    intersection and the shuffle. alphabet: the letters, token 0 first; by default those of the pattern, sorted.
-    A language that few words belong to has a good constant answer: see `best_constant`.
+    pattern: as Python's `re.fullmatch` reads it; see `Machine.from_regex`. alphabet: the letters, token 0 first; by
+    default those that the pattern names, sorted. A language that few words belong to has a good constant answer: see
+    `best_constant`.
     """
 
     def __init__(self, pattern: str, alphabet: str | None = None, *, splits: Mapping[str, Split] | None = None) -> None:
-        from latchwork.automata.expression import RESERVED
+        from latchwork.automata.expression import automaton, letters
+        from latchwork.automata.machine import Machine
 
-        found = "".join(sorted(set(re.sub(r"\{[^}]*\}", "", pattern)) - set(RESERVED)))
-        self.pattern, self.alphabet = pattern, found if alphabet is None else alphabet
-        self._nfa, successor, output = _automata(pattern, self.alphabet)
-        name = f"regular({pattern})" if self.alphabet == found else f"regular({pattern}, {self.alphabet})"
-        super().__init__(successor, output, name=name, splits=splits)
+        self.pattern, self.alphabet = pattern, letters(pattern) if alphabet is None else alphabet
+        successor, accepts = automaton(pattern, self.alphabet)
+        smallest = Machine(successor, numpy.repeat(accepts[:, None], len(self.alphabet), 1)).minimise()
+        name = f"regular({pattern})" if self.alphabet == letters(pattern) else f"regular({pattern}, {self.alphabet})"
+        super().__init__(smallest.transitions, smallest.outputs[:, 0], name=name, splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Ask automata-lib's nondeterministic automaton about each prefix."""
-        word = "".join(self.alphabet[token] for token in tokens)
-        return [int(self._nfa.accepts_input(word[: t + 1])) for t in range(len(tokens))]
-
-
-def _automata(pattern: str, alphabet: str) -> tuple[NFA, list[list[int]], list[int]]:
-    """The nondeterministic automaton, and the successors and outputs of the smallest deterministic one."""
-    from latchwork.automata.expression import parse
-
-    nfa = parse(pattern, alphabet)
-    from automata.fa.dfa import DFA
-
-    dfa = DFA.from_nfa(nfa, minify=True).to_complete()
-    states = [dfa.initial_state]  # in the order in which they are met
-    for state in states:
-        following = dict.fromkeys(dfa.transitions[state][letter] for letter in alphabet)
-        states.extend(each for each in following if each not in states)
-    successor = [[states.index(dfa.transitions[state][letter]) for letter in alphabet] for state in states]
-    return nfa, successor, [int(state in dfa.final_states) for state in states]
+        """Ask Python's `re` about each prefix: its time may be exponential, as for (a|a)*."""
+        word, expression = "".join(self.alphabet[token] for token in tokens), re.compile(self.pattern)
+        return [int(expression.fullmatch(word[: t + 1]) is not None) for t in range(len(tokens))]

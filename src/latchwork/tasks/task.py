@@ -15,8 +15,19 @@ from torch import Tensor
 BLOCK = 512  # steps drawn at a time; part of what a seed means, so never to be changed
 IGNORE = -100  # as a target: no answer is asked for at this step; torch's cross-entropy leaves it out
 
+MOST_ENTRIES = 1 << 25  # of a table with a row for each state and a column for each letter: 256 MB
+
 Array = numpy.ndarray
 Random = Callable[[str, int], numpy.random.Generator]
+
+
+def check_table(name: str, states: int, letters: int) -> None:
+    """Refuse a machine whose table would fill the memory, before it is made."""
+    if states * letters > MOST_ENTRIES:
+        raise ValueError(
+            f"{name} is too large: {states:,} states and {letters:,} letters make {states * letters:,} entries of a "
+            f"table, which may have {MOST_ENTRIES:,}"
+        )
 
 
 class Batch(NamedTuple):

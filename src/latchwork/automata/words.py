@@ -1,0 +1,102 @@
+"""Words of a machine to try a network on: all short ones, and longer ones at random; and where it is wrong on them.
+
+Only words that an answer is still asked for are of use: `live` says by which symbols to go on from a state
+(`leads_to`). Where there are none, a word is filled up by symbol 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy
+import torch
+
+from latchwork.automata.machine import Machine
+from latchwork.models import MinMaxRNC_LM
+
+Array = numpy.ndarray
+TOKENS, WORK = 1 << 13, 1 << 31  # of the random words of each length: symbols, and symbols times parameters, at most
+LENGTHS = (16, 64, 256)  # of random words
+AT_ONCE = 1 << 24  # logits of a batch
+
+
+def leads_to(transitions: Array, asked: Array) -> Array:
+    """(states, symbols): whether an answer is asked for at this step, or after it on some way."""
+    useful: Array = numpy.asarray(asked.any(1))
+    while True:
+        more: Array = useful | useful[transitions].any(1)
+        if (more == useful).all():
+            return numpy.asarray(asked | useful[transitions])
+        useful = more
+
+
+def short_words(machine: Machine, live: Array, most: int) -> Array:
+    """(words, length): all words of the largest length at which they have at most so many symbols in all."""
+    words, state = numpy.zeros((1, 0), numpy.int64), numpy.array([machine.start])
+    while True:
+        goes_on = live[state]
+        goes_on[~goes_on.any(1), 0] = True
+        here, symbols = numpy.nonzero(goes_on)
+        length = words.shape[1] + 1
+        if length > 1 and (len(here) * length > most or length > LENGTHS[-1] or not live[state].any()):
+            return words
+        words = numpy.concatenate([words[here], symbols[:, None]], 1)
+        state = machine.transitions[state[here], symbols]
+
+
+def random_words(machine: Machine, live: Array, random: numpy.random.Generator, forced: Array) -> tuple[Array, Array]:
+    """Words drawn evenly among live symbols, and the machine's state before each step, both (words, length).
+
+    forced: (words, length), symbols to take where they are live; -1 where any will do.
+    """
+    tokens, states = numpy.zeros(forced.shape, numpy.int64), numpy.zeros(forced.shape, numpy.int64)
+    state, rows = numpy.full(len(forced), machine.start), numpy.arange(len(forced))
+    for step, wanted in enumerate(forced.T):
+        allowed = live[state]
+        symbol = (random.random(allowed.shape) * allowed).argmax(1)
+        given = (wanted >= 0) & allowed[rows, numpy.maximum(wanted, 0)]
+        tokens[:, step], states[:, step] = numpy.where(given, wanted, symbol), state
+        state = machine.transitions[state, tokens[:, step]]
+    return tokens, states
+
+
+def words_to_try(machine: Machine, live: Array, parameters: int) -> Iterator[Array]:
+    """Batches of words, (words, length): first all short ones, then random ones of several lengths, always the same.
+
+    parameters: of the network; for a large one there are fewer words.
+    """
+    most = max(1, min(TOKENS, WORK // parameters))
+    yield short_words(machine, live, 2 * most)
+    random = numpy.random.default_rng(0)
+    for length in LENGTHS:
+        yield random_words(machine, live, random, numpy.full((-(-most // length), length), -1))[0]
+
+
+def first_mistake(
+    model: MinMaxRNC_LM, machine: Machine, asked: Array, words: Array
+) -> tuple[tuple[int, ...], int, int] | None:
+    """The shortest beginning of any of the words to which the network, as run, gives another answer than the machine.
+
+    asked: (states, symbols). Returns the word, what the network said at its end, and what the machine says.
+    """
+    device, best = model.embedding.weight.device, None
+    rows = max(1, AT_ONCE // (words.shape[1] * model.vocab_size))
+    for start in range(0, len(words), rows):
+        part = words[start : start + rows]
+        with torch.no_grad():
+            said = model(torch.from_numpy(part).to(device))[0].argmax(-1).cpu().numpy()
+        states = states_before(machine, part)
+        expected = machine.outputs[states, part]
+        wrong = (said != expected) & asked[states, part]
+        step, row = (int(each[0]) for each in numpy.nonzero(wrong.T)) if wrong.any() else (part.shape[1], 0)
+        if step < (part.shape[1] if best is None else len(best[0]) - 1):
+            best = tuple(part[row, : step + 1].tolist()), int(said[row, step]), int(expected[row, step])
+    return best
+
+
+def states_before(machine: Machine, words: Array) -> Array:
+    """The machine's state before each step, (words, length)."""
+    states = numpy.full(words.shape, machine.start)
+    for step in range(1, words.shape[1]):
+        states[:, step] = machine.transitions[states[:, step - 1], words[:, step - 1]]
+    return states
