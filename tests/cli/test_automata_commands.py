@@ -24,7 +24,8 @@ def test_compile_extract_and_draw_go_round(tmp_path):
     result = run("draw", tmp_path / "machine.json", "--out", tmp_path / "machine.svg")
     assert result.exit_code == 0, result.output
     assert "<svg" in (tmp_path / "machine.svg").read_text()
-    assert run("draw", "(ab)*", "--out", tmp_path / "other.svg").exit_code == 0
+    assert run("draw", "(ab)*[x-z]", "--out", tmp_path / "other.svg").exit_code == 0
+    assert all(f">{letter}" in (tmp_path / "other.svg").read_text() for letter in "abx")
 
 
 def test_one_hot_and_a_given_alphabet():
@@ -42,8 +43,9 @@ def test_groups_in_series_take_a_smaller_degree_and_nothing_else_is_printed():
 
 def test_tables_larger_than_allowed_are_unknown():
     result = run("certify", "latching-4", "latching(4)", "--max-bytes", 10_000)
-    assert result.exit_code == 2
-    assert "allow more by max_bytes, which is 10,000" in result.stderr
+    assert result.exit_code == 3
+    assert "more than max_bytes, which is 10,000" in result.stderr
+    assert "what to do: allow more by max_bytes" in result.stderr
 
 
 def test_certify_exits_with_what_it_found(tmp_path):
@@ -55,7 +57,7 @@ def test_certify_exits_with_what_it_found(tmp_path):
     assert "and should say" in wrong.stdout
     run("compile", "(ab)*", "--out", tmp_path / "model")
     unknown = run("certify", tmp_path / "model", "regular((ab)*, ab)")
-    assert unknown.exit_code == 2
+    assert unknown.exit_code == 3
     assert "no levels" in unknown.stderr
 
 
@@ -70,6 +72,8 @@ def test_a_network_with_too_many_states_exits_with_one(tmp_path):
     ("arguments", "message"),
     [
         (["compile", "a(b"], "pattern must be a regular expression"),
+        (["compile", "a{20000}"], "at most 1,000 letters"),
+        (["draw", "^a$"], "the whole word is matched, without ^"),
         (["compile", "ab", "--method", "magic"], "must be cascade or one_hot"),
         (["compile", "ab", "--groups", "magic"], "must be direct or series"),
         (["compile", "ab", "--groups", "series", "--method", "one_hot"], "must be 'direct' with method 'one_hot'"),

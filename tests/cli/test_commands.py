@@ -81,7 +81,7 @@ def test_a_run_that_fails_exits_with_one(tmp_path):
     (folder / "checkpoint.safetensors").write_bytes(b"not one")
     result = runner.invoke(app, ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path)])
     assert result.exit_code == 1
-    assert "is not a checkpoint" in result.stderr
+    assert "is not a whole safetensors file" in result.stderr
 
 
 @pytest.mark.parametrize(

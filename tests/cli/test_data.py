@@ -87,7 +87,7 @@ def test_an_interrupted_command_says_how_to_go_on(text, tmp_path, monkeypatch):
     monkeypatch.setattr("latchwork.cli.data.prepare", interrupt)
     result = prepare(text, tmp_path / "out")
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command resumes" in result.stderr
 
 
 @pytest.fixture

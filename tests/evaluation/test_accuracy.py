@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from latchwork.evaluation.accuracy import measure
+from latchwork.evaluation.statistics import by_sequence
 from latchwork.evaluation.streaming import evaluate
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, Batch, InductionHeads, Latching, Sequences, Split
@@ -88,6 +89,19 @@ def test_evaluate_counts_what_is_right(length, rows, chunk, seed):
     assert found["positions"][-1][1] == length
     assert sum(each[2] for each in found["positions"]) == answers.numel()
     assert sum(each[3] for each in found["positions"]) == int(right.sum())
+    assert found["answers"] == torch.bincount(batch.targets.flatten(), minlength=task.vocabulary).tolist()
+    assert found["by_sequence"] == by_sequence([length] * rows, right.sum(1).tolist())
+
+
+def test_logits_with_a_nan_are_no_answer():
+    task = Latching(2)
+    model = make_model(task.vocabulary)
+    with torch.no_grad():
+        model.embedding.weight.fill_(torch.nan)
+    assert evaluate(model, task, seed=0, sequences=8, length=20)["average"] == 0
+    batch = task.sample("train", 0, 8, 20)
+    assert 0 in batch.targets  # what argmax says of NaN
+    assert measure(model, batch).correct == 0
 
 
 def test_evaluate_goes_on_from_the_state_and_through_all_rows():

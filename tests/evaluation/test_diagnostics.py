@@ -5,7 +5,6 @@ import torch
 
 from latchwork import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig, State
 from latchwork.evaluation import latch_report, latch_states
-from latchwork.modules.conv import shift
 
 COUNTS = ("set", "reset", "moved", "held", "dead")
 VARIANTS = {
@@ -29,18 +28,18 @@ def make_state(model, B):
 
 
 def signals(model, u, state, reset):
-    """(neuron, r, s) of each layer, the layers run part by part."""
+    """(neuron, state before, r, s) of each layer, the layers run part by part."""
     for number, layer in enumerate(model.layers):
         conv, x = (None, None) if state is None else (state.conv[number], state.x[number])
-        v = layer.norm_conv(u)
-        z = layer.drive(u, v, shift(v, conv, reset))
-        yield layer.neuron, x, *layer.neuron.signals(z)[:2]
-        u = u + layer.neuron.recur(z, x, reset=reset)[0]
+        (cell,), z = layer.neuron.cells, layer.drive(u, conv, reset)
+        yield layer.neuron, x, *cell.as_minmax(z[..., : cell.width], layer.neuron.start())
+        u = u + layer.neuron.respond(z, x, reset)[0]
 
 
 def count_by_loop(neuron, x, r, s, reset):
     """The counts of one layer, (d_state,) each, and its states (B, T, d_state), one scalar at a time."""
-    n, units = neuron.degree, neuron.d_state // neuron.degree
+    n = getattr(neuron.cells[0], "degree", 1)
+    units = neuron.d_state // n
     B, T = s.shape[:2]
     r, s = r.reshape(B, T, units, n, n).tolist(), s.reshape(B, T, units, n).tolist()
     x0 = neuron.start().reshape(units, n).tolist()
@@ -186,7 +185,7 @@ def test_a_language_model_on_its_fast_paths_is_watched_and_left_as_it_was(vocabu
     expected = model(tokens)
     report = latch_report(model, tokens)
     assert [module.training for module in model.modules()] == modes
-    assert not any(module._forward_hooks or "states" in vars(module) for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
     torch.manual_seed(1)
     assert torch.equal(model(tokens)[0], expected[0])
     assert report.steps == 3 * T
@@ -201,7 +200,7 @@ def test_a_run_that_fails_leaves_the_model_as_it_was():
     model = make_model("degree one")
     with pytest.raises(ValueError, match="u must be"):
         latch_report(model, torch.randn(2, 3, 7, dtype=torch.float64))
-    assert not any(module._forward_hooks or "states" in vars(module) for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_a_report_prints_one_line_for_each_layer():

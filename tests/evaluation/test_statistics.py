@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latchwork.evaluation.statistics import bootstrap, enough_data, enough_seeds, next_seed_bound, wanted_margin, wilson
+from latchwork.evaluation.statistics import (
+    accuracy_interval,
+    bootstrap,
+    by_sequence,
+    enough_data,
+    enough_seeds,
+    next_seed_bound,
+    wanted_margin,
+    wilson,
+)
 
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
@@ -75,7 +84,50 @@ def test_wilsons_interval_is_the_papers(successes, bounds):
     assert tuple(round(each, 2) for each in wilson(successes, 10)) == bounds
 
 
+@pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 16), (16, 16), (1, 10**7), (7, 8)])
+def test_wilsons_interval_is_scipys(successes, trials):
+    from scipy.stats import binomtest
+
+    expected = binomtest(successes, trials).proportion_ci(0.95, method="wilson")
+    assert wilson(successes, trials) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 0), (-1, 2), (3, 2), (float("nan"), 2)])
+def test_wilson_wants_trials(successes, trials):
+    with pytest.raises(ValueError, match="successes must be 0 to trials"):
+        wilson(successes, trials)
+
+
+def test_the_interval_of_dependent_answers_covers_the_truth_about_as_often_as_it_says():
+    random = numpy.random.default_rng(0)
+    held = 0
+    for _ in range(300):  # 20 sequences of 50 answers; each is right to a share of its own, 0.6 on average
+        right = random.binomial(50, random.beta(3, 2, 20))
+        found = accuracy_interval(by_sequence([50] * 20, right.tolist()), 20)
+        held += found.low <= 0.6 <= found.high
+    assert 0.91 < held / 300 < 0.99
+
+
+def test_answers_that_do_not_depend_on_each_other_count_nearly_one_each():
+    right = numpy.random.default_rng(0).binomial(1000, 0.9, 100).tolist()
+    found = accuracy_interval(by_sequence([1000] * 100, right), 100)
+    low, high = wilson(sum(right), 100_000)
+    assert found.high - found.low == pytest.approx(high - low, rel=0.25)
+
+
+def test_the_sums_of_two_data_sets_are_those_of_both():
+    one, two, both = (by_sequence(*each) for each in (([3], [1]), ([4, 5], [4, 0]), ([3, 4, 5], [1, 4, 0])))
+    assert {name: one[name] + two[name] for name in one} == both
+
+
+def test_one_wrong_answer_among_millions_is_not_lost():
+    asked = [1 << 20] * 16
+    found = accuracy_interval(by_sequence(asked, [(1 << 20) - 1, *asked[1:]]), 16)
+    assert found.low < found.mean < found.high < 1
+    assert found.high - found.low < 1e-6
+
+
 def test_scipy_that_is_missing_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "scipy", None)
     with pytest.raises(ImportError, match=r"pip install 'latchwork\[experiments\]'"):
-        wilson(1, 2)
+        bootstrap([0.0, 1.0])

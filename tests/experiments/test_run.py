@@ -1,4 +1,7 @@
 import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +14,8 @@ from safetensors.torch import load_file
 from tiny import TINY, job, scale, without_time
 
 from latchwork.experiments.run import run, run_folder
+from latchwork.tasks import make_task
+from latchwork.training.signals import Stopped
 
 # A worker that saves after every batch, so that a kill cuts it off anywhere.
 WORKER = """
@@ -20,6 +25,10 @@ from latchwork.training import loop
 loop.SAVE_SECONDS = -1.0
 worker.work(json.loads(sys.argv[1]))
 """
+
+
+class CutOffError(Exception):
+    pass
 
 
 def start(values):
@@ -57,6 +66,27 @@ def test_a_run_leaves_a_folder_with_manifest_metrics_events_weights_and_record(w
     assert len(record["training"]["epochs"]) == 2
     assert record["evaluation"]["length"] == 600
     assert record["evaluation"]["sequences"] in (8, 12)
+    assert record["evaluation"]["stopped"] in ("sure", "all data sets")
+
+
+def test_the_constant_is_that_of_the_sequences_that_were_evaluated(whole):
+    evaluation = json.loads((whole / "record.json").read_text())["evaluation"]
+    task, answers = make_task("latching(2)"), torch.zeros(10, dtype=torch.long)
+    for seed in range(len(evaluation["data_sets"])):
+        for first in (0, 3):  # four sequences, three at a time
+            targets = task.sample("evaluation", seed * 10_007 + first, min(3, 4 - first), 600).targets
+            answers += targets.flatten().bincount(minlength=10)
+    assert evaluation["constant"] == float(answers.max() / answers.sum())
+    assert evaluation["expected_constant"] == 0.5
+    sums = evaluation["by_sequence"]
+    assert sums["asked"] == int(answers.sum())
+    assert sums["right"] == sum(each[3] for each in evaluation["positions"])
+
+
+def test_an_evaluation_that_is_out_of_time_says_so(tmp_path):
+    short = scale()
+    short = replace(short, evaluation=replace(short.evaluation, min_seeds=3, hours=0.0))
+    assert run(TINY, short, batch_size=64, seed=0, out=tmp_path)["evaluation"]["stopped"] == "time limit"
 
 
 def test_the_events_hold_the_metrics(whole):
@@ -160,7 +190,7 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=cut_off)
     before = (folder_of(tmp_path) / "manifest.json").read_text()
-    with pytest.raises(ValueError, match="holds a run of another config"):
+    with pytest.raises(ValueError, match=r"another config: scale\.training\.epochs is 2 there and 7 here\. Choose an"):
         run(TINY, scale(epochs=7), batch_size=64, seed=0, out=tmp_path)
     assert (folder_of(tmp_path) / "manifest.json").read_text() == before
 
@@ -169,7 +199,7 @@ def test_a_broken_record_or_checkpoint_is_named(tmp_path):
     folder = folder_of(tmp_path)
     folder.mkdir(parents=True)
     (folder / "checkpoint.safetensors").write_bytes(b"not one")
-    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is not a checkpoint"):
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is not a whole safetensors file"):
         run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
     (folder / "record.json").write_text("{")
     with pytest.raises(ValueError, match=r"record\.json must be JSON"):
@@ -181,3 +211,83 @@ def test_an_ablation_changes_the_model_and_a_wrong_field_is_named():
     assert plain.parameter_count() > changed.parameter_count()
     with pytest.raises(ValueError, match="no field 'outputgate'; did you mean 'output_gate'"):
         replace(TINY, changes={"outputgate": False}).make_model(10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": replace(scale(), evaluation=replace(scale().evaluation, length=601))}, "evaluation.length is 600"),
+        ({"scale": scale(epochs=3)}, "scale.training.epochs is 2 there and 3 here"),
+        ({"threads": 2}, "threads is 1 there and 2 here"),
+        ({"experiment": replace(TINY, n_layers=2)}, "experiment.n_layers is 1 there and 2 here"),
+    ],
+)
+def test_a_finished_run_of_another_config_is_an_error_that_says_what_differs(changes, message, whole):
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    asked = {"experiment": TINY, "scale": scale(), "batch_size": 64, "seed": 0, "out": whole.parents[3], **changes}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(**asked)
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_its_time_limit_stopped_is_not_the_answer_to_another_limit(tmp_path):
+    short = run(TINY, scale(hours=0), batch_size=64, seed=0, out=tmp_path)
+    assert short["training"]["stopped"] == "time limit"
+    assert run(TINY, scale(hours=0), batch_size=64, seed=0, out=tmp_path) == json.loads(json.dumps(short))
+    with pytest.raises(ValueError, match=r"its time limit stopped: hours is 0 there and 1 here"):
+        run(TINY, scale(hours=1), batch_size=64, seed=0, out=tmp_path)
+    (folder_of(tmp_path) / "record.json").unlink()  # trained, and not evaluated
+    with pytest.raises(ValueError, match=r"its time limit stopped"):
+        run(TINY, scale(hours=1), batch_size=64, seed=0, out=tmp_path)
+
+
+def test_a_record_without_a_manifest_is_not_taken_for_any_config(whole, tmp_path):
+    folder = folder_of(tmp_path)
+    shutil.copytree(whole, folder)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"has a record but no manifest\.json"):
+        run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("batch", range(1, 6))
+def test_a_signal_saves_and_the_run_ends_bit_equal(batch, number, whole, tmp_path):
+    seen = []
+
+    def watch(progress):
+        seen.append(progress.batch)
+        if len(seen) == batch:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Stopped) as stopped:
+        run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=watch)
+    assert stopped.value.number == number
+    assert len(seen) == batch  # it did not go on
+    run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=lambda progress: seen.append(progress.batch))
+    assert seen[batch] == batch % 3 + 1  # of three a epoch: no batch came twice
+    assert metrics(folder_of(tmp_path)) == metrics(whole)
+    one, other = (load_file(each / "best.safetensors") for each in (whole, folder_of(tmp_path)))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_two_runs_in_one_folder_are_one_run_and_a_clear_error(whole, tmp_path):
+    def start_another(progress):
+        with pytest.raises(BlockingIOError, match=f"in use by process {os.getpid()}"):
+            run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
+
+    run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=start_another)
+    assert metrics(folder_of(tmp_path)) == metrics(whole)
+
+
+def test_a_run_cut_off_after_its_last_checkpoint_repeats_no_line(whole, tmp_path, monkeypatch):
+    from latchwork.experiments import run as module
+
+    def cut_off(*arguments):
+        raise CutOffError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "measure", cut_off)  # on training sequences, after the training
+        with pytest.raises(CutOffError):
+            run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
+    run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
+    assert metrics(folder_of(tmp_path)) == metrics(whole)

@@ -105,7 +105,7 @@ def test_ray_that_is_missing_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_local_ray_of_two_cpus_runs_the_same_and_survives_a_killed_worker(tmp_path, monkeypatch):
+def test_a_local_ray_runs_the_same_survives_a_killed_worker_and_saves_when_it_is_closed(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else they wait for everything else on this machine
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
@@ -119,7 +119,13 @@ def test_a_local_ray_of_two_cpus_runs_the_same_and_survives_a_killed_worker(tmp_
         os.kill(json.loads(progress.read_text())["process"], signal.SIGKILL)
         record = future.result(timeout=600)
         done = sweep([TINY], scale(min_seeds=2, max_seeds=2), pool, out=tmp_path)
+        folder = run_folder(tmp_path / "endless", "smoke", TINY, 64, 0)
+        endless = pool.submit(job(tmp_path / "endless", epochs=10**6, patience=10**6), folder)
+        while not (folder / "progress.json").exists() and not endless.done():
+            time.sleep(0.01)
         pool.close()
+        assert isinstance(endless.exception(timeout=60), ray.exceptions.TaskCancelledError)
+        assert (folder / "checkpoint.safetensors").exists()
     finally:
         ray.shutdown()
     assert not done.errors

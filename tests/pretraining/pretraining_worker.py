@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import weakref
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -10,7 +11,7 @@ from dataclasses import replace
 import torch
 from pretraining_cases import tiny
 
-from latchwork.pretraining import distributed, loop
+from latchwork.pretraining import distributed, loop, run
 from latchwork.pretraining.config import (
     BatchConfig,
     CheckpointConfig,
@@ -22,6 +23,7 @@ from latchwork.pretraining.config import (
 from latchwork.pretraining.distributed import Strategy
 from latchwork.pretraining.run import pretrain
 from latchwork.training import manifest
+from latchwork.training.signals import Stopped
 
 KILLED = tiny(
     steps=200,
@@ -40,6 +42,11 @@ def run_quietly(corpus: str, out: str) -> None:
     pretrain(KILLED, corpus, out, peak=1.0)
 
 
+def die_before_the_record(corpus: str, out: str) -> None:
+    run.save_model = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    pretrain(tiny(), corpus, out, peak=1.0)
+
+
 PLAIN = tiny(
     model=replace(tiny().model, options={**tiny().model.options, "ffn_dropout": 0.0}),
     batch=BatchConfig(micro=2, context=8, accumulation=((0, 1), (3, 3))),
@@ -48,12 +55,13 @@ PLAIN = tiny(
 STREAMS = replace(PLAIN, tbptt=6)
 BASELINE = replace(PLAIN, model=ModelConfig(kind="lstm", options={"n_layers": 1, "width": 8}))
 ORTHOGONAL = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="muon"))
-TURNED = replace(PLAIN, optimizer=replace(PLAIN.optimizer, name="soap"))
-UPHILL = replace(STREAMS, optimizer=replace(PLAIN.optimizer, ascent=0.5))
-# out, config, strategy, after how many steps it is cut off; a run comes twice to be gone on with.
+# out, config, strategy, after how many steps it is cut off, or, if negative, SIGTERM comes to the second process alone;
+# a run comes twice to be resumed.
 TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] = (
     ("ddp", PLAIN, "ddp", None),
     ("ddp-cut", PLAIN, "ddp", 5),
+    ("ddp-stopped", PLAIN, "ddp", -3),
+    ("ddp-stopped", PLAIN, "ddp", None),
     ("ddp-to-fsdp", PLAIN, "ddp", 3),
     ("ddp-to-fsdp", PLAIN, "fsdp", None),
     ("fsdp-cut", PLAIN, "fsdp", 5),
@@ -65,12 +73,6 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("lstm", BASELINE, "fsdp", None),
     ("muon", ORTHOGONAL, "fsdp", 3),
     ("muon", ORTHOGONAL, "fsdp", None),
-    ("soap", TURNED, "fsdp", None),
-    ("soap-cut", TURNED, "fsdp", 3),
-    ("soap-cut", TURNED, "fsdp", None),
-    ("uphill-ddp", UPHILL, "ddp", None),
-    ("uphill-fsdp", UPHILL, "fsdp", 3),
-    ("uphill-fsdp", UPHILL, "fsdp", None),
 )
 
 
@@ -91,10 +93,12 @@ def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:
         def cut_off(self: loop.Training, cut: int | None = cut) -> tuple[float, float]:
             if self.place.step == cut:
                 raise CutOffError
+            if cut is not None and self.place.step == -cut and rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
             return step(self)
 
         loop.Training._step = cut_off
-        with nullcontext() if cut is None else suppress(CutOffError):
+        with nullcontext() if cut is None else suppress(CutOffError, Stopped):
             record = pretrain(config, corpus, f"{out}/{name}", strategy=strategy, peak=1.0)
             assert cut is None
             assert bool(record) == (rank == 0)

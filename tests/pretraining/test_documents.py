@@ -127,6 +127,51 @@ def test_the_column_of_a_table_must_be_there_and_be_text(tmp_path):
         list(TextFile(tmp_path / "a.parquet", field="other"))
 
 
+@pytest.mark.parametrize("compression", PACK)
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("piece", [7, 1 << 20])
+def test_a_document_larger_than_the_bound_is_an_error(tmp_path, monkeypatch, kind, compression, piece):
+    monkeypatch.setattr(module, "PIECE", piece)
+    monkeypatch.setattr(module, "DOCUMENT", 1000)
+    path, fits = tmp_path / f"a{kind}{compression}", "a" * 900
+    path.write_bytes(PACK[compression](FORMATS[kind]([fits] * 5)))
+    assert list(TextFile(path, separator="|")) == [fits] * 5
+    path.write_bytes(PACK[compression](FORMATS[kind]([fits, "a" * 1001, fits])))
+    with pytest.raises(ValueError, match=rf"a{kind}{compression}:?.* must have documents of at most 1,000 bytes"):
+        list(TextFile(path, separator="|"))
+
+
+@pytest.mark.parametrize("compression", [".gz", ".zst"])
+def test_a_small_file_is_unpacked_in_small_pieces(tmp_path, compression):
+    path = tmp_path / f"a.txt{compression}"
+    content = PACK[compression](b"a" * (1 << 28))
+    assert len(content) < 1 << 19
+    path.write_bytes(content)
+    sizes = [len(piece) for piece in module._pieces(path)]
+    assert sum(sizes) == 1 << 28
+    assert max(sizes) <= 1 << 26
+    with pytest.raises(ValueError, match="must have documents of at most 134,217,728 bytes"):
+        list(TextFile(path))
+
+
+def test_parquet_that_unpacks_to_far_more_than_text_does_is_an_error(tmp_path, monkeypatch):
+    import pyarrow.parquet
+
+    monkeypatch.setattr(module, "DOCUMENT", 10_000)
+    table = pyarrow.table({"text": ["a" * 5_000_000]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    (tmp_path / "b.parquet.zst").write_bytes(zstandard.compress(b"a" * 10_000_000))
+    for name in ("a.parquet", "b.parquet.zst"):
+        with pytest.raises(ValueError, match=rf"{name}: it unpacks [\d,]+ bytes to [\d,]+ or more"):
+            list(TextFile(tmp_path / name))
+
+
+def test_a_line_of_lists_in_lists_is_an_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"a\.jsonl is not JSON in line 1"):
+        list(TextFile(tmp_path / "a.jsonl"))
+
+
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(b"a"))
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)

@@ -10,7 +10,6 @@ from latchwork.pretraining.validation import estimate
 
 MODELS = {
     "minmax": ModelConfig(options={"d_model": 16, "d_state": 24, "n_layers": 2, "conv_type": "gated"}),
-    "bigram": ModelConfig(options={"d_model": 16, "d_state": 24, "n_layers": 2, "bigram": True}),
     "untied": ModelConfig(options={"d_model": 16, "d_state": 24, "n_layers": 2, "tie_weights": False}),
     "transformer": ModelConfig(kind="transformer", options={"n_layers": 2, "width": 16, "heads": 2}),
     "transformer with learned positions": ModelConfig(

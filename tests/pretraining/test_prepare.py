@@ -266,11 +266,11 @@ def test_an_interrupted_preparation_is_not_gone_on_with_for_another_text_or_othe
     with pytest.raises(KeyboardInterrupt):
         prepare([source], tmp_path / "out", **OPTIONS, watch=interrupt)
     assert list((tmp_path / ".out.partial").glob("*.tokens"))
-    with pytest.raises(FileExistsError, match="holds an interrupted preparation of other text"):
+    with pytest.raises(FileExistsError, match=r"of another corpus: preparation\.seed is 0 there and 1 here"):
         prepare([source], tmp_path / "out", **{**OPTIONS, "seed": 1})
     text = (source / "b.txt").read_text(encoding="utf-8")
     (source / "b.txt").write_text(text.replace("min", "mon"), encoding="utf-8")
-    with pytest.raises(FileExistsError, match="holds an interrupted preparation of other text"):
+    with pytest.raises(FileExistsError, match=r"of another corpus: preparation\.sources\[1\]\.sha256 is "):
         prepare([source], tmp_path / "out", **OPTIONS)
     (source / "b.txt").write_text(text, encoding="utf-8")  # as it was, with another time of change
     prepare([source], tmp_path / "out", **OPTIONS).verify()

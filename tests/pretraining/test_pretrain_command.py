@@ -43,7 +43,7 @@ def test_show_prints_the_configuration_with_its_changes():
         (["char-1m"], "must be given"),
         (["char-1m", "--set", "bach.micro=3"], "did you mean 'batch'"),
         (["char-1m", "--corpus", "c", "--out", "r", "--strategy", "tensor"], "must be ddp or fsdp"),
-        (["char-1m", "--corpus", "c", "--out", "r", "--device", "tpu"], "is not here"),
+        (["char-1m", "--corpus", "c", "--out", "r", "--device", "tpu"], "must be cpu or cuda"),
         (["char-1m", "--corpus", "nowhere", "--out", "r", "--device", "cpu"], "nowhere holds no corpus"),
     ],
 )
@@ -63,10 +63,10 @@ def test_pretrain_then_again_then_export(arguments, tmp_path):
     assert [row.split(":")[0] for row in result.stderr.splitlines() if row.startswith("step")] == ["step 3", "step 6"]
     again = runner.invoke(app, arguments, env=WIDE)
     assert again.stdout == result.stdout
-    assert again.stderr == ""
+    assert again.stderr == f"{tmp_path / 'run'} holds this run, finished: its record is shown\n"
     changed = runner.invoke(app, [*arguments, "--set", "seed=1"], env=WIDE)
     assert changed.exit_code == 2
-    assert "finished run of another config" in changed.stderr
+    assert "another config: pretraining.seed is 0 there and 1 here" in changed.stderr
 
     pytest.importorskip("transformers")
     result = runner.invoke(app, ["export", str(tmp_path / "run"), "--hf", str(tmp_path / "hf")], env=WIDE)
@@ -104,7 +104,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(arguments, monkeypatch):
     monkeypatch.setattr(loop.Training, "_step", interrupt)
     result = runner.invoke(app, arguments, env=WIDE)
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command resumes" in result.stderr
 
 
 def test_a_baseline_is_not_exported_but_named(corpus, tmp_path):

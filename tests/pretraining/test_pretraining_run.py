@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from pretraining_cases import make_corpus, tiny, without_time
-from pretraining_worker import run_quietly
+from pretraining_worker import die_before_the_record, run_quietly
 from safetensors.torch import load_file
 from torch import nn
 
@@ -30,6 +30,7 @@ from latchwork.pretraining.model import load_model
 from latchwork.pretraining.network import Network
 from latchwork.pretraining.run import pretrain
 from latchwork.pretraining.validation import estimate
+from latchwork.training.signals import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_a_run_leaves_metrics_validations_checkpoints_events_a_model_and_a_recor
 def test_a_finished_run_is_not_run_again_and_another_config_is_refused(whole, corpus, monkeypatch):
     monkeypatch.setattr(loop.Training, "run", None)
     assert pretrain(tiny(), corpus, whole) == json.loads((whole / "record.json").read_text())
-    with pytest.raises(ValueError, match="finished run of another config"):
+    with pytest.raises(ValueError, match=r"another config: pretraining\.seed is 0 there and 1 here\. Choose another"):
         pretrain(tiny(seed=1), corpus, whole)
 
 
@@ -105,7 +106,7 @@ def test_a_run_begun_before_a_field_was_there_goes_on(corpus, whole, tmp_path):
     with pytest.raises(CutOffError):
         pretrain(tiny(), corpus, out, watch=cut_off_after(3), peak=1.0)
     older = json.loads((out / "manifest.json").read_text())
-    del older["config"]["pretraining"]["batch"]["order"]
+    del older["config"]["pretraining"]["batch"]["order"], older["config"]["corpus"]["sha256"]
     (out / "manifest.json").write_text(json.dumps(older))
     record = pretrain(tiny(), corpus, out, peak=1.0)
     assert record["validation"] == json.loads((whole / "record.json").read_text())["validation"]
@@ -141,7 +142,7 @@ def test_a_run_cut_off_after_a_step_ends_bit_equal(step, whole, corpus, tmp_path
         pretrain(tiny(), corpus, out, watch=cut_off_after(step), peak=1.0)
     told = []
     pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
-    assert told[0].startswith("step 3" if step < 3 else f"going on after step {(step - 1) // 2 * 2:,} of 6")
+    assert told[0].startswith("step 3" if step < 3 else f"resuming after step {(step - 1) // 2 * 2:,} of 6")
     assert_same_run(whole, out)
 
 
@@ -241,7 +242,7 @@ def test_a_broken_last_checkpoint_is_told_of_and_the_one_before_is_used(whole, c
         told = []
         pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
         assert "00000004 is broken" in told[0]
-        assert told[1] == "going on after step 2 of 6"
+        assert told[1] == "resuming after step 2 of 6"
         assert_same_run(whole, out)
 
 
@@ -359,3 +360,93 @@ def test_a_compiled_run_is_captured_as_one_graph_and_gives_the_same_losses(whole
     assert captured
     found, expected = ([line.get("loss", 0.0) for line in metrics(each)] for each in (tmp_path / "run", whole))
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_signal_saves_at_its_step_and_the_run_ends_bit_equal(step, whole, corpus, tmp_path):
+    out = tmp_path / "run"
+
+    def stop(progress):
+        if (progress.step, progress.text) == (step, ""):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        pretrain(tiny(), corpus, out, watch=stop, peak=1.0)
+    assert steps_of(out / "checkpoints")[-1] == step
+    told = []
+    pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
+    assert told[0] == f"resuming after step {step} of 6"
+    assert_same_run(whole, out)
+
+
+@pytest.mark.parametrize("step", [3, 6])
+def test_a_signal_does_not_wait_for_a_validation_which_is_made_when_the_run_resumes(step, whole, corpus, tmp_path):
+    out, shown = tmp_path / "run", []
+
+    def stop(progress):
+        if progress.step == step and progress.text.startswith("validating"):
+            shown.append(progress.text)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        pretrain(tiny(), corpus, out, watch=stop, peak=1.0)
+    assert len(shown) == 1  # of three batches
+    assert steps_of(out / "checkpoints")[-1] == step
+    pretrain(tiny(), corpus, out, peak=1.0)
+    assert_same_run(whole, out)
+
+
+def test_a_kill_between_the_last_checkpoint_and_the_record_repeats_no_line(whole, corpus, tmp_path):
+    process = multiprocessing.get_context("forkserver").Process(
+        target=die_before_the_record, args=(str(corpus), str(tmp_path / "run"))
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert steps_of(tmp_path / "run" / "checkpoints")[-1] == 6
+    assert not (tmp_path / "run" / "record.json").exists()
+    pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
+    assert_same_run(whole, tmp_path / "run")
+
+
+def test_two_runs_in_one_folder_are_one_run_and_a_clear_error(whole, corpus, tmp_path):
+    def start_another(progress):
+        with pytest.raises(BlockingIOError, match=f"run is in use by process {os.getpid()} on "):
+            pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
+
+    pretrain(tiny(), corpus, tmp_path / "run", watch=start_another, peak=1.0)
+    assert_same_run(whole, tmp_path / "run")
+
+
+def test_a_finished_run_of_another_corpus_is_refused(whole, tmp_path, corpus):
+    from latchwork.pretraining.shards import write_corpus
+
+    text = Corpus(corpus)
+    splits = [[split.document(n)[::-1] for n in range(split.documents)] for split in (text.train, text.validation)]
+    write_corpus(tmp_path / "backwards", text.tokenizer, *splits, shard_tokens=500)
+    with pytest.raises(ValueError, match=r"another config: corpus\.sha256 is '\w+' there and '\w+' here"):
+        pretrain(tiny(), tmp_path / "backwards", whole)
+    with pytest.raises(ValueError, match=r"another config: corpus\.train is \d+ there and \d+ here"):
+        pretrain(tiny(), make_corpus(tmp_path / "other", seed=1), whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": BatchConfig(micro=10**12, context=8)}, "tiny needs 64,000 GB at least; this machine has"),
+        ({"model": replace(tiny().model, options={**tiny().model.options, "n_layers": 10**9})}, "tiny needs"),
+        ({"model": ModelConfig(kind="gru", options={"n_layers": 1, "width": 10**10})}, "are too large"),
+    ],
+)
+def test_a_run_that_cannot_fit_the_machine_is_refused_before_anything_is_made(changes, message, corpus, tmp_path):
+    with pytest.raises(MemoryError, match=message):
+        pretrain(tiny(**changes), corpus, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_validation_split_that_is_too_short_is_refused_before_the_first_step(corpus, tmp_path):
+    length = len(Corpus(corpus).validation)
+    assert length < len(Corpus(corpus).train)
+    with pytest.raises(ValueError, match=f"the validation split must have more than {length} tokens; it has {length}"):
+        pretrain(tiny(batch=BatchConfig(micro=1, context=length)), corpus, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

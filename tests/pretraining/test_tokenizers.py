@@ -211,7 +211,7 @@ def test_a_folder_without_a_tokenizer_or_with_a_damaged_one_is_an_error(tmp_path
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)
     (tmp_path / "characters.json").write_text('{"characters": ')
-    with pytest.raises(ValueError, match=r"characters\.json is not whole"):
+    with pytest.raises(ValueError, match=r"characters\.json must be JSON"):
         load_tokenizer(tmp_path)
     for alphabet in ("", ["ab"]):
         with pytest.raises(ValueError, match="alphabet must be one or more characters"):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from record_cases import make_record, some_records, write_record
+from record_cases import as_older_versions_left_it, make_record, some_records, write_record
 from safetensors.torch import save_file
 
 from latchwork.evaluation import latch_states
@@ -13,7 +13,6 @@ from latchwork.evaluation.statistics import wilson
 from latchwork.experiments import EXPERIMENTS
 from latchwork.reports.figures import (
     accuracy_by_position,
-    pictures,
     plot_accuracy,
     plot_answers,
     plot_converged,
@@ -21,6 +20,7 @@ from latchwork.reports.figures import (
     plot_training,
     render,
 )
+from latchwork.reports.pictures import pictures
 from latchwork.reports.records import group_records, read_records
 from latchwork.tasks import make_task
 
@@ -37,17 +37,20 @@ def with_positions(positions, **fields):
     return record
 
 
-def test_the_band_is_over_seeds_where_there_are_several_and_wilsons_where_there_is_one():
-    one = with_positions([[0, 2, 20, 10], [2, 8, 60, 15]])
-    two = with_positions([[0, 2, 20, 20], [2, 8, 60, 45]], seed=1)
+def test_the_band_is_over_seeds_where_there_are_several_and_over_sequences_where_there_is_one():
+    one = with_positions([[0, 1, 16, 8], [2, 8, 96, 24]])
+    two = with_positions([[0, 1, 16, 16], [2, 8, 96, 72]], seed=1)
     places, middle, low, high = accuracy_by_position(group_records([one, two])[0])
-    assert places == [math.sqrt(2), math.sqrt(24)]
+    assert places == [1, math.sqrt(24)]
     assert (middle, low, high) == ([75, 50], [50, 25], [100, 75])
     _, middle, low, high = accuracy_by_position(group_records([one])[0])
     assert middle == [50, 25]
     assert list(zip(low, high, strict=True)) == [
-        pytest.approx([100 * each for each in wilson(right, asked)]) for asked, right in ((20, 10), (60, 15))
+        pytest.approx([100 * each for each in wilson(right, 16)]) for right in (8, 4)
     ]
+    one["evaluation"]["sequences"] = 9
+    _, middle, low, high = accuracy_by_position(group_records([one])[0])
+    assert low == middle == high
 
 
 def test_each_task_is_a_panel_with_a_line_for_each_model_and_one_for_the_constant():
@@ -61,6 +64,7 @@ def test_each_task_is_a_panel_with_a_line_for_each_model_and_one_for_the_constan
     constant = next(line for line in figure.axes[0].lines if line.get_label() == "constant")
     assert list(constant.get_ydata()) == [25, 25]
     assert constant.get_linestyle() == "--"
+    assert legend(plot_accuracy(group_records([as_older_versions_left_it(make_record())])))[-1] == "constant, expected"
 
 
 def test_lines_of_several_scales_and_batch_sizes_are_told_apart():

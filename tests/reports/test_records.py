@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from record_cases import make_record, some_records, write_record
+from record_cases import as_older_versions_left_it, make_record, some_records, write_record
 
-from latchwork.evaluation.statistics import bootstrap
+from latchwork.evaluation.statistics import wilson
 from latchwork.reports.records import best_runs, group_records, read_records
 
 
@@ -28,9 +28,11 @@ def test_a_folder_without_records_has_none(tmp_path):
     ("text", "message"),
     [
         ("{", "must be JSON"),
+        ("[" * 100_000, "must be JSON"),
+        ('{"a":' * 900 + "1" + "}" * 900, "must be JSON|is not the record of a run"),
         ("[]", "must hold a JSON object"),
         ("{}", "is not the record of a run: it has no experiment, table"),
-        (json.dumps({**make_record(), "training": []}), "must hold a JSON object as 'training'"),
+        (json.dumps({**make_record(), "training": []}), "training must be a JSON object"),
         (json.dumps({**make_record(), "evaluation": {"length": 1}}), "evaluation has no sequences, average"),
     ],
 )
@@ -43,9 +45,44 @@ def test_a_broken_file_is_named(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("seed",), "<script>", "seed must be a whole number of at least 0; got '<script>'"),
+        (("seed",), True, "seed must be a whole number"),
+        (("batch_size",), -1, "batch_size must be a whole number of at least 0; got -1"),
+        (("parameters",), 10**400, "parameters must be a whole number"),
+        (("experiment",), ["<b>"], r"experiment must be text; got \['<b>'\]"),
+        (("training", "epochs"), {}, "training.epochs must be a list"),
+        (("training", "epochs", 1, "loss"), "x", r"training.epochs\[1\].loss must be a number; got 'x'"),
+        (("training", "validation_accuracy"), 1.5, "training.validation_accuracy must be a number from 0 to 1"),
+        (("evaluation", "average", "mean"), 1.5, "evaluation.average.mean must be a number from 0 to 1; got 1.5"),
+        (("evaluation", "length"), 0, "evaluation must have a length and positions"),
+        (("evaluation", "positions"), [], "evaluation must have a length and positions"),
+        (("evaluation", "positions", 0), [0, 1, 2], "evaluation.positions must be rows of"),
+        (("evaluation", "positions", 0), [0, 1, 2, 3], "evaluation.positions must be rows of"),
+        (("evaluation", "positions", 0), [0, 1, 0, 0], "evaluation.positions must be rows of"),
+        (("published",), [1], r"published must be two numbers; got \[1\]"),
+        (("converged",), [3, 2], "converged must be seeds, of all that were run"),
+        (("converged",), [0, 0], "converged must be seeds, of all that were run"),
+        (("changes",), "x", "changes must be a JSON object"),
+        (("manifest", "versions"), ["x"], "manifest.versions must be a JSON object"),
+    ],
+)
+def test_a_field_of_another_kind_is_named(tmp_path, place, value, message):
+    record = make_record()
+    inner = record
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=rf"record\.json is not the record of a run: {message}"):
+        read_records(tmp_path)
+
+
 def test_bytes_that_are_not_text_are_named(tmp_path):
     (tmp_path / "record.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"record\.json must be JSON"):
+    with pytest.raises(ValueError, match=r"record\.json must be text in UTF-8"):
         read_records(tmp_path)
 
 
@@ -88,12 +125,31 @@ def test_the_best_run_has_the_best_validation_accuracy():
     assert group_records(records)[0].best is records[1]
 
 
-def test_the_interval_is_over_seeds_or_over_the_data_sets_of_one():
-    accuracies = [0.2, 0.5, 0.9]
-    many = group_records([make_record(seed=seed, accuracy=each) for seed, each in enumerate(accuracies)])[0]
-    assert many.accuracy == bootstrap(accuracies, 0.99)
-    one = group_records([make_record(accuracy=0.5, margin=0.125)])[0]
-    assert one.accuracy == (0.5, 0.375, 0.625)
+def test_only_a_single_seed_of_enough_sequences_has_an_interval():
+    assert group_records([make_record(seed=seed, accuracy=0.5) for seed in range(2)])[0].interval is None
+    record = make_record(accuracy=0.5)
+    low, high = group_records([record])[0].interval[1:]
+    assert 0.2 < low < 0.5 < high < 0.8
+    record["evaluation"]["sequences"] = 9
+    assert group_records([record])[0].interval is None
+
+
+def test_an_older_record_counts_each_sequence_as_one_answer():
+    group = group_records([as_older_versions_left_it(make_record(accuracy=0.125))])[0]
+    assert group.interval == (0.125, *wilson(2, 16))
+    assert group.constant_is_expected
+    assert not group_records([make_record()])[0].constant_is_expected
+
+
+def test_what_was_cut_short_says_so():
+    records = [make_record(seed=seed) for seed in range(3)]
+    assert group_records(records)[0].stopped == ""
+    records[0]["training"]["stopped"] = records[2]["training"]["stopped"] = "time limit"
+    assert group_records(records)[0].stopped == "training stopped: time limit (2 of 3 seeds)"
+    records[0]["evaluation"]["stopped"] = "time limit"
+    assert group_records(records[:1])[0].stopped == "training stopped: time limit, evaluation stopped: time limit"
+    records[0]["training"]["stopped"] = "interrupted"
+    assert group_records(records[:1])[0].stopped.startswith("training stopped: interrupted")
 
 
 def test_a_group_is_perfect_only_if_every_seed_is():

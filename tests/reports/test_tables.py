@@ -1,9 +1,9 @@
 """Tables: the numbers are those of the records, the published ones beside them, and every character is escaped."""
 
 import pytest
-from record_cases import make_record, some_records
+from record_cases import as_older_versions_left_it, make_record, some_records
 
-from latchwork.evaluation.statistics import bootstrap, wilson
+from latchwork.evaluation.statistics import FEW, by_sequence, wilson
 from latchwork.reports.records import group_records
 from latchwork.reports.tables import (
     Cell,
@@ -43,11 +43,10 @@ def test_a_row_has_the_numbers_of_its_records():
         )
         for seed, each in enumerate(accuracies)
     ]
-    margin = 100 * bootstrap(accuracies).margin
     assert row_of(results(*records)) == {
         "Task": "latching(8)",
         "Model": "mamba-s",
-        "Ours": f"50.00 ± {margin:.2f}",
+        "Ours": "50.00 (seeds: 30.00–70.00)",
         "Published": "38.8 ± 1.5",
         "Constant": "12.50",
         "At changes": "6.25",
@@ -69,8 +68,41 @@ def test_a_check_mark_stands_only_where_every_seed_is_perfect():
     perfect = [make_record(seed=seed) for seed in range(2)]
     assert row_of(results(*perfect))["Ours"] == "✓ 100"
     row = row_of(results(*perfect, make_record(seed=2, accuracy=1 - 1e-9, published=[100, 0])))
-    assert row["Ours"].startswith(">99.99 ±")
+    assert row["Ours"] == ">99.99 (seeds: >99.99–100)"
     assert row["Published"] == "✓ 100"
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.0625, 0.125, 0.5, 0.999, 1 - 2**-14, 1.0])
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("sequences", [2, FEW - 1, FEW, 1000])
+def test_no_interval_is_a_point_and_few_sequences_have_none(accuracy, older, sequences):
+    record = make_record(accuracy=accuracy)
+    record["evaluation"]["sequences"] = sequences
+    record["evaluation"]["by_sequence"] = by_sequence([1 << 14] * sequences, [round(accuracy * (1 << 14))] * sequences)
+    group = group_records([as_older_versions_left_it(record) if older else record])[0]
+    text = row_of(results_tables([group])[0])["Ours"]
+    assert "±" not in text
+    if sequences < FEW or accuracy == 1:
+        assert "(" not in text
+    else:
+        low, high = text.split("95%: ")[1].rstrip(")").split("–")
+        assert low != high
+        assert group.interval.low < group.interval.high
+
+
+def test_a_row_that_was_cut_short_says_so_in_the_cell():
+    record = make_record(accuracy=0.125)
+    record["training"]["stopped"] = "time limit"
+    assert row_of(results(record))["Ours"] == "12.50 (95%: 3.0–39.4), training stopped: time limit"
+    record["evaluation"]["average"]["mean"] = 1
+    assert row_of(results(record))["Ours"] == "✓ 100, training stopped: time limit"
+
+
+def test_the_constant_of_an_older_record_is_called_expected():
+    record = make_record(constant=0.375)
+    assert row_of(results(record))["Constant"] == row_of(runs_table(group_records([record])))["Constant"] == "37.50"
+    old = as_older_versions_left_it(record)
+    assert row_of(results(old))["Constant"] == row_of(runs_table(group_records([old])))["Constant"] == "37.50 expected"
 
 
 def test_what_the_paper_has_not_and_what_cannot_be_measured_is_a_dash():
@@ -139,7 +171,7 @@ def test_names_are_escaped():
     in_latex = r"a\textless{}b \& c\_d 5\% | \#1 \$x\$ \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z"
     assert latex_text(name) == in_latex
     assert latex(table).count(in_latex) == 4
-    in_markdown = r"a&lt;b &amp; c\_d 5% \| #1 $x$ {y} ~ ^ \\z"
+    in_markdown = r"a&lt;b &amp; c\_d 5% \| #1 \$x\$ {y} \~ ^ \\z"
     assert markdown_text(name) == in_markdown
     assert markdown(table).splitlines()[-1] == f"| {in_markdown} |"
 

@@ -129,12 +129,12 @@ def test_the_optimizer_gets_the_rate_of_each_length(monkeypatch):
 def test_the_surrogate_gets_the_temperature_of_each_length_and_then_its_own_again():
     task, plan = Parity(), LengthCurriculum(longest=5, tokens=16, rows=1, threshold=0.0, steps=8)
     model = small(task.vocabulary)
-    neuron, used = model.backbone.layers[0].neuron, []
-    model.register_forward_pre_hook(lambda _, inputs: used.append((inputs[0].shape[1], neuron.temperature)))
+    cell, used = model.backbone.layers[0].neuron.cells[0], []
+    model.register_forward_pre_hook(lambda _, inputs: used.append((inputs[0].shape[1], cell.temperature)))
     learn_by_length(model, task, plan)
     assert used == [(length, (length / 2) ** 0.5) for length, _ in used]
     assert {length for length, _ in used} == {2, 3, 4, 5}
-    assert neuron.temperature == 1
+    assert cell.temperature == 1
 
 
 @given(st.integers(2, 10_000), st.floats(0, 2), st.floats(0, 1))

@@ -45,6 +45,25 @@ def test_a_model_without_a_loss_of_its_own_has_the_same():
     torch.testing.assert_close(mean_loss(plain, tokens, targets), mean_loss(model, tokens, targets))
 
 
+def test_rows_without_an_answer_change_nothing():
+    task = Latching(3)
+    model = make_model(task.vocabulary, ffn_dropout=0.0)
+    other = copy.deepcopy(model)
+    data = task.sample("train", 0, 40, 20)
+    data.targets[8:] = IGNORE
+    results = []
+    for each, rows in ((model, 40), (other, 8)):
+        optimizer = TRAINERS["minmax"].make_optimizer(each.parameters())
+        results.append(_step(each, optimizer, TRAINERS["minmax"], 1e-3, data, _ends(data), torch.arange(rows)))
+    assert results[0] == pytest.approx(results[1])
+    for found, wanted in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted)
+    plain = torch.nn.Module()
+    plain.forward = model.forward
+    for each in (model, plain):
+        assert mean_loss(each, data.tokens[8:], data.targets[8:]) == 0
+
+
 def test_training_lowers_the_loss_and_returns_the_best_weights_as_a_copy():
     task = Latching(2)
     model = make_model(task.vocabulary, d_model=16, d_state=8)

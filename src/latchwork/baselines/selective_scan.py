@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from latchwork.ops.transforms import has_tangent
+
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 SEGMENT = 16  # steps whose states are held at once in the backward pass
 
@@ -71,6 +73,8 @@ class _SelectiveScan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor, grad_x: Tensor) -> tuple[Tensor, ...]:
+        if has_tangent(grad_y, grad_x):
+            raise NotImplementedError("selective_scan has no second derivative")
         dt, v, write, read, decay, *kept = ctx.saved_tensors
         grad_dt, grad_v = torch.empty_like(dt), torch.empty_like(v)
         grad_write, grad_read = torch.empty_like(write), torch.empty_like(read)

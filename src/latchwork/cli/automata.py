@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from latchwork.automata.expression import letters as letters_of
 from latchwork.automata.machine import Machine
+from latchwork.cli.options import check_out, number
+from latchwork.cli.options import path as read_path
+from latchwork.errors import NO, UNKNOWN
 from latchwork.models import MinMaxRNC_LM
 
 Alphabet = Annotated[
@@ -18,19 +23,24 @@ Folder = Annotated[str, typer.Argument(help="a model's folder, or the name of a 
 
 
 def compile(
-    expression: Annotated[str, typer.Argument(help="a regular expression: letters, (), |, *, +, ?")],
+    expression: Annotated[
+        str, typer.Argument(help=r"a regular expression: letters, (), |, *, +, ?, {m,n}, [a-c], ., \d, \w")
+    ],
     alphabet: Alphabet = "",
     method: Annotated[str, typer.Option(help="cascade or one_hot")] = "cascade",
     groups: Annotated[str, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
-    out: Annotated[Path | None, typer.Option(help="a folder to save the network in")] = None,
+    out: Annotated[Path | None, typer.Option(parser=read_path, help="a folder to save the network in")] = None,
 ) -> None:
     """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
     from latchwork.automata.compile import compile as compile_machine
+    from latchwork.automata.errors import DecompositionTooLarge
 
     if method not in ("cascade", "one_hot"):
         raise typer.BadParameter(f"must be cascade or one_hot; got {method!r}", param_hint="--method")
     if groups not in ("direct", "series"):
         raise typer.BadParameter(f"must be direct or series; got {groups!r}", param_hint="--groups")
+    if out is not None:
+        check_out(out, folder=True)
     machine = _expression(expression, alphabet)
     try:
         with Console(stderr=True).status(f"compiling a machine of {machine.n_states:,} states"):
@@ -39,17 +49,16 @@ def compile(
                 "one_hot" if method == "one_hot" else "cascade",
                 "series" if groups == "series" else "direct",
             )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--groups") from None
-    except RuntimeError as error:
+    except DecompositionTooLarge as error:
         raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
+    if out is not None:
+        model.save(out)
     shape = model.config.backbone
     typer.echo(
         f"{machine.n_states} states; a network of degree {shape.degree}, {shape.n_layers} layers, {shape.d_state} "
         f"state scalars, {model.parameter_count():,} parameters"
     )
     if out is not None:
-        model.save(out)
         typer.echo(out)
 
 
@@ -57,12 +66,14 @@ def extract(
     path: Folder,
     max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 100_000,
     symbols: Annotated[int | None, typer.Option(min=1, help="the tokens that come: 0 to this, less one")] = None,
-    out: Annotated[Path | None, typer.Option(help="a JSON file for the machine, minimal")] = None,
+    out: Annotated[Path | None, typer.Option(parser=read_path, help="a JSON file for the machine, minimal")] = None,
 ) -> None:
     """Find the machine that a network is, exactly. Exit code 1 if it has too many states."""
     from latchwork.automata.extract import StateExplosion
     from latchwork.automata.extract import extract as extract_machine
 
+    if out is not None:
+        check_out(out, folder=False)
     model = _model(path)
     console = Console(stderr=True)
     try:
@@ -73,15 +84,14 @@ def extract(
                 symbols=symbols,
                 watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
             )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--symbols") from None
     except StateExplosion as error:
         typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(NO) from None
     smallest = machine.minimise()
-    typer.echo(f"{machine.n_states:,} states; the smallest machine that does the same has {smallest.n_states:,}")
     if out is not None:
         smallest.save(out)
+    typer.echo(f"{machine.n_states:,} states; the smallest machine that does the same has {smallest.n_states:,}")
+    if out is not None:
         typer.echo(out)
 
 
@@ -89,13 +99,15 @@ def certify(
     path: Folder,
     task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
     precision: Annotated[str, typer.Option(help="of the runs to prove it for: float32 or float64")] = "float32",
-    tolerance: Annotated[float, typer.Option(min=0, help="how much further off a drive or logit may be")] = 0.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0, callback=number, help="how much further off a drive or logit may be")
+    ] = 0.0,
     max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="stop where a layer's tables take more")] = 1 << 30,
 ) -> None:
     """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
 
-    Exit code 0: proved. 1: a counterexample. 2: neither, or bad usage.
+    Exit code 0: proved. 1: a counterexample. 2: wrong usage or input. 3: unknown, neither was found.
     """
     from latchwork.automata.certify import Counterexample, Proof
     from latchwork.automata.certify import certify as certify_model
@@ -103,12 +115,9 @@ def certify(
 
     if precision not in ("float32", "float64"):
         raise typer.BadParameter(f"must be float32 or float64; got {precision!r}", param_hint="--precision")
+    made = make_task(task)
+    machine = Machine.from_task(made)
     model = _model(path)
-    try:
-        made = make_task(task)
-        machine = Machine.from_task(made)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="TASK") from None
     with Console(stderr=True).status("walking") as status:
         result = certify_model(
             model,
@@ -131,42 +140,31 @@ def certify(
         return
     if isinstance(result, Counterexample):
         typer.echo(f"wrong: to {list(result.word)} it says {result.said}, and should say {result.expected}")
-        raise typer.Exit(1)
-    typer.echo(f"unknown: {result.reason}", err=True)
-    raise typer.Exit(2)
+        raise typer.Exit(NO)
+    typer.echo(f"unknown: {result.reason}\nwhat to do: {result.advice}", err=True)
+    raise typer.Exit(UNKNOWN)
 
 
 def draw(
     what: Annotated[str, typer.Argument(help="a regular expression, or a JSON file of `latchwork extract`")],
-    out: Annotated[Path, typer.Option(help="the SVG file")] = Path("machine.svg"),
+    out: Annotated[Path, typer.Option(parser=read_path, help="the SVG file")] = Path("machine.svg"),
     alphabet: Alphabet = "",
 ) -> None:
     """Draw a machine."""
+    check_out(out, folder=False)
     if what.endswith(".json"):
-        try:
-            machine, letters = Machine.load(what), None
-        except (ValueError, OSError) as error:
-            raise typer.BadParameter(str(error), param_hint="WHAT") from None
+        machine, letters = Machine.load(what), None
     else:
-        machine, letters = _expression(what, alphabet), alphabet or _letters(what)
+        machine, letters = _expression(what, alphabet), alphabet or letters_of(what)
     try:
         machine.draw(out, letters)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--out") from None
-    except RuntimeError as error:
+    except RuntimeError as error:  # of Graphviz
         raise typer.BadParameter(str(error), param_hint="WHAT") from None
     typer.echo(out)
 
 
-def _letters(expression: str) -> str:
-    return "".join(sorted({each for each in expression if each.isalnum()}))
-
-
 def _expression(expression: str, alphabet: str) -> Machine:
-    try:
-        return Machine.from_regex(expression, alphabet or _letters(expression))
-    except (ValueError, ImportError) as error:
-        raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
+    return Machine.from_regex(expression, alphabet or None)
 
 
 def _model(path: str) -> MinMaxRNC_LM:
@@ -174,7 +172,9 @@ def _model(path: str) -> MinMaxRNC_LM:
 
     if path in zoo.names():
         return zoo.load(path)
-    try:
-        return MinMaxRNC_LM.load(path)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error), param_hint="PATH") from None
+    if not path or not Path(path).exists():
+        near = get_close_matches(path, zoo.names(), n=3) or zoo.names()
+        raise typer.BadParameter(
+            f"{path!r} is no folder and no network of the zoo; did you mean {', '.join(near)}?", param_hint="PATH"
+        )
+    return MinMaxRNC_LM.load(path)

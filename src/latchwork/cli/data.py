@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from latchwork.cli.options import MOST_THREADS, check_out, number, resumable
+from latchwork.cli.options import path as read_path
+from latchwork.errors import NO, explain
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.dataset import OPENWEBTEXT
 from latchwork.pretraining.prepare import prepare
@@ -21,7 +24,7 @@ data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards t
 
 @data.command("prepare")
 def prepare_command(
-    out: Annotated[Path, typer.Option(help="the folder to make")],
+    out: Annotated[Path, typer.Option(parser=read_path, help="the folder to make")],
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -39,10 +42,12 @@ def prepare_command(
         int | None, typer.Option(min=0, help="documents held out", show_default="5000")
     ] = None,
     validation_fraction: Annotated[
-        float | None, typer.Option(help="instead: of each document the last part, as 0.1")
+        float | None, typer.Option(callback=number, help="instead: of each document the last part, as 0.1")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the draw of documents held out")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="processes; the result does not depend on them")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=MOST_THREADS, help="processes; the result does not depend on them")
+    ] = 1,
     field: Annotated[str, typer.Option(help="where the text is in jsonl, parquet and data sets")] = "text",
     separator: Annotated[
         str | None, typer.Option(help="cuts a .txt into documents; \\n is a new line", show_default="a file is one")
@@ -51,46 +56,40 @@ def prepare_command(
         int, typer.Option(min=1, help="tokens of a file, and at most lost by a kill")
     ] = SHARD_TOKENS,
 ) -> None:
-    """Turn text into token shards. The same command goes on after an interruption."""
+    """Turn text into token shards. After an interruption the same command resumes."""
+    check_out(out, folder=True)
+    for each in (*(sources or ()), tokenizer):
+        read_path(each)  # an empty one would be this folder
     if separator is not None:
         separator = separator.replace("\\n", "\n").replace("\\t", "\t")
-    try:
-        with Bar() as bar:
-            corpus = prepare(
-                sources or [f"hf:{OPENWEBTEXT}"],
-                out,
-                tokenizer,
-                validation_documents=validation_documents,
-                validation_fraction=validation_fraction,
-                seed=seed,
-                jobs=jobs,
-                field=field,
-                separator=separator,
-                shard_tokens=shard_tokens,
-                watch=bar.watch,
-            )
-    except (ValueError, OSError, ImportError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on with the shards that are finished", err=True)
-        raise typer.Exit(130) from None
+    with resumable("the shards that are finished"), Bar() as bar:
+        corpus = prepare(
+            sources or [f"hf:{OPENWEBTEXT}"],
+            out,
+            tokenizer,
+            validation_documents=validation_documents,
+            validation_fraction=validation_fraction,
+            seed=seed,
+            jobs=jobs,
+            field=field,
+            separator=separator,
+            shard_tokens=shard_tokens,
+            watch=bar.watch,
+        )
     _print(corpus)
 
 
 @data.command()
-def verify(path: Annotated[Path, typer.Argument(help="a folder that `latchwork data prepare` made")]) -> None:
-    """Read a whole corpus and compare it with its hashes."""
-    try:
-        corpus = Corpus(path)
-    except (ValueError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
+def verify(
+    path: Annotated[Path, typer.Argument(parser=read_path, help="a folder that `latchwork data prepare` made")],
+) -> None:
+    """Read a whole corpus and compare it with its hashes. Exit code 1 if they differ."""
+    corpus = Corpus(path)
     try:
         corpus.verify()
     except (ValueError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
+        typer.echo(f"Error: {explain(error)[0]}", err=True)
+        raise typer.Exit(NO) from None
     _print(corpus)
 
 

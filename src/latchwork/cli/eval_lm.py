@@ -11,14 +11,19 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from latchwork.cli.options import check_out
+from latchwork.cli.options import device as check_device
+from latchwork.cli.options import path as read_path
 from latchwork.files import write_json
 
 LENGTH = 65536
 
 
 def eval_lm(
-    path: Annotated[Path, typer.Argument(help="a folder that `latchwork pretrain` made, or its folder `model`")],
-    corpus: Annotated[Path, typer.Option(help="a folder that `latchwork data prepare` made")],
+    path: Annotated[
+        Path, typer.Argument(parser=read_path, help="a folder that `latchwork pretrain` made, or its folder `model`")
+    ],
+    corpus: Annotated[Path, typer.Option(parser=read_path, help="a folder that `latchwork data prepare` made")],
     split: Annotated[str, typer.Option(help="validation or train")] = "validation",
     length: Annotated[
         int | None, typer.Option(min=1, help="the longest context", show_default="65536, or what the split has")
@@ -28,8 +33,11 @@ def eval_lm(
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="of them at a time")] = 8,
     limit: Annotated[int | None, typer.Option(min=1, help="of the context that the model can take, if any")] = None,
-    out: Annotated[Path | None, typer.Option(help="a JSON file for the result", show_default="PATH/eval.json")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=read_path, help="a JSON file for the result", show_default="PATH/eval.json"),
+    ] = None,
+    device: Annotated[str, typer.Option(callback=check_device, help="cpu or cuda")] = "cpu",
 ) -> None:
     """Loss, perplexity and bits per byte, and the loss by how much the model has read, in constant memory."""
     from latchwork.pretraining.corpus import Corpus
@@ -39,30 +47,28 @@ def eval_lm(
 
     if split not in ("validation", "train"):
         raise typer.BadParameter(f"must be validation or train; got {split!r}", param_hint="--split")
-    console = Console(stderr=True)
-    try:
-        text = Corpus(corpus)
-        model, tokenizer = load_run(path, device)
-        if describe_tokenizer(tokenizer)["sha256"] != text.manifest["tokenizer"]["sha256"]:
-            raise ValueError(f"{corpus} must have the tokenizer of {path}; it has another one")
-        tokens = text.validation if split == "validation" else text.train
-        length = min(LENGTH, len(tokens) - 1) if length is None else length
-        with Progress(console=console, disable=not console.is_terminal) as progress:
-            task = progress.add_task(f"up to {length:,} tokens of context", total=None)
-            result = evaluate_by_position(
-                model,
-                tokens,
-                length=length,
-                windows=windows,
-                rows=rows,
-                limit=limit,
-                byte_lengths=tokenizer.byte_lengths(),
-                watch=lambda done, total: progress.update(task, completed=done, total=total),
-            )
-    except (ValueError, OSError, ImportError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
+    text = Corpus(corpus)
+    model, tokenizer = load_run(path, device)
+    if describe_tokenizer(tokenizer)["sha256"] != text.manifest["tokenizer"]["sha256"]:
+        raise ValueError(f"{corpus} must have the tokenizer of {path}; it has another one")
     file = path / "eval.json" if out is None else out
+    check_out(file, folder=False)
+    tokens = text.validation if split == "validation" else text.train
+    tokens.verify(text.vocabulary)
+    length = min(LENGTH, len(tokens) - 1) if length is None else length
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"up to {length:,} tokens of context", total=None)
+        result = evaluate_by_position(
+            model,
+            tokens,
+            length=length,
+            windows=windows,
+            rows=rows,
+            limit=limit,
+            byte_lengths=tokenizer.byte_lengths(),
+            watch=lambda done, total: progress.update(task, completed=done, total=total),
+        )
     write_json(file, {"split": split, "tokenizer": text.manifest["tokenizer"]["sha256"], **result})
     _print(result, file)
 

@@ -7,17 +7,24 @@ from typing import Annotated
 
 import typer
 
+from latchwork.cli.options import check_out
+from latchwork.cli.options import path as read_path
+from latchwork.extras import need
+
 
 def export(
-    run: Annotated[Path, typer.Argument(help="a folder that `latchwork pretrain` made, or its folder `model`")],
-    hf: Annotated[Path, typer.Option(help="where the Hugging Face files go: model, configuration, tokenizer")],
+    run: Annotated[
+        Path, typer.Argument(parser=read_path, help="a folder that `latchwork pretrain` made, or its folder `model`")
+    ],
+    hf: Annotated[
+        Path,
+        typer.Option(parser=read_path, help="where the Hugging Face files go: model, configuration, tokenizer"),
+    ],
 ) -> None:
     """Write a pretrained model in the Hugging Face format, which `lm_eval --model hf` takes too."""
     from latchwork.pretraining.export import export_huggingface
 
-    folder = run / "model" if (run / "model").is_dir() else run
-    try:
-        export_huggingface(folder, hf)
-    except (ValueError, FileNotFoundError, ImportError) as error:
-        raise typer.BadParameter(str(error), param_hint="RUN") from None
+    need("hf", "transformers", "accelerate")
+    check_out(hf, folder=True)
+    export_huggingface(run / "model" if (run / "model").is_dir() else run, hf)
     typer.echo(hf)

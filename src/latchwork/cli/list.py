@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -21,8 +22,9 @@ def list_experiments(
     """Print the experiments: every row of the paper's tables."""
     found = [each for name, each in EXPERIMENTS.items() if part in name]
     if not found:
-        typer.echo(f"no experiment has {part!r} in its name", err=True)
-        raise typer.Exit(2)
+        near = get_close_matches(part, EXPERIMENTS, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise typer.BadParameter(f"no experiment has {part!r} in its name{hint}", param_hint="PART")
     name = Column("experiment", no_wrap=True, min_width=max(len(each.name) for each in found))  # a name is never cut
     table = Table(name, "layers", "trainer", "paper", caption=CAPTION, box=SIMPLE, padding=0)
     for each in found:

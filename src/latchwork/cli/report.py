@@ -7,19 +7,23 @@ from typing import Annotated
 
 import typer
 
+from latchwork.cli.options import check_out
+from latchwork.cli.options import path as read_path
+from latchwork.extras import need
+
 
 def report(
-    records: Annotated[Path, typer.Argument(help="a folder with runs, as `latchwork run --out` made it")] = Path(
-        "runs"
-    ),
-    out: Annotated[Path, typer.Option(help="where the report goes")] = Path("report"),
+    records: Annotated[
+        Path, typer.Argument(parser=read_path, help="a folder with runs, as `latchwork run --out` made it")
+    ] = Path("runs"),
+    out: Annotated[Path, typer.Option(parser=read_path, help="where the report goes")] = Path("report"),
 ) -> None:
     """Write report.md, report.tex and report.html from every record found."""
     from latchwork.reports.report import write_report
 
-    try:
-        written = write_report(records, out)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="RECORDS") from None
-    for path in written:
+    need("experiments", "matplotlib", "scipy")
+    if not records.is_dir():
+        raise NotADirectoryError(f"{records} must be a folder with runs")
+    check_out(out, folder=True)
+    for path in write_report(records, out):
         typer.echo(path)

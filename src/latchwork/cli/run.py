@@ -1,23 +1,29 @@
-"""`latchwork run`: train and evaluate, or go on where it was cut off."""
+"""`latchwork run`: train and evaluate, or resume."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 from typer.core import TyperCommand
 
+from latchwork.baselines.packages import packages
+from latchwork.cli.options import MOST, MOST_STEPS, MOST_THREADS, check_out, number, resumable
+from latchwork.cli.options import device as check_device
+from latchwork.cli.options import path as read_path
+from latchwork.errors import NO, one_line
 from latchwork.experiments import EXPERIMENTS, Experiment
 from latchwork.experiments.display import Display
 from latchwork.experiments.experiment import find
 from latchwork.experiments.pool import Pool, Processes, Ray
 from latchwork.experiments.sweep import Run, Sweep, sweep
+from latchwork.extras import need
 from latchwork.reports.tables import percent
 from latchwork.training.protocol import SCALES, Scale
 
@@ -38,30 +44,42 @@ def run(
     scale: Annotated[
         str, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
     ] = "laptop",
-    seeds: Annotated[int | None, typer.Option(min=1, help="exactly so many; default: as the scale says")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="only this one; default: each of the trainer's")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="exactly so many; default: as the scale says")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="only this one; default: each of the trainer's")
+    ] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0, help="of training, for all seeds together; default: as the scale says")
+        float | None,
+        typer.Option(min=0, callback=number, help="of training, for all seeds together; default: as the scale says"),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(min=1, help="steps of each sequence in evaluation; default: as the scale says")
+        int | None,
+        typer.Option(min=1, max=MOST_STEPS, help="steps of each sequence in evaluation; default: as the scale says"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="the folder that holds all runs")] = Path("runs"),
-    jobs: Annotated[int, typer.Option(min=1, help="runs at a time")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="of each run; part of what makes two runs identical")] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    out: Annotated[Path, typer.Option(parser=read_path, help="the folder that holds all runs")] = Path("runs"),
+    jobs: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="runs at a time")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, max=MOST_THREADS, help="of each run; part of what makes two runs identical")
+    ] = 1,
+    device: Annotated[str, typer.Option(callback=check_device, help="cpu or cuda")] = "cpu",
     ray: Annotated[
         str | None,
         typer.Option(help="on a Ray cluster, at an address or 'auto'; alone, on one made here", metavar="[ADDRESS]"),
     ] = None,
-    gpus: Annotated[float, typer.Option(min=0, help="of each run on Ray")] = 0.0,
+    gpus: Annotated[float, typer.Option(min=0, callback=number, help="of each run on Ray")] = 0.0,
 ) -> None:
-    """Run experiments. The same command goes on after an interruption, and does not repeat what is finished."""
-    experiments = [each for name in names for each in _find(name)]
+    """Run experiments. After an interruption the same command resumes, and does not repeat what is finished.
+
+    A folder that holds a run of other options is an error: give another --out. Exit code 1 if a run failed.
+    """
+    experiments = list(dict.fromkeys(each for name in names for each in find(EXPERIMENTS, name)))
     if scale not in SCALES:
         raise typer.BadParameter(f"must be one of {', '.join(SCALES)}; got {scale!r}", param_hint="--scale")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise typer.BadParameter(f"{device!r} is not here", param_hint="--device")
+    check_out(out, folder=True)
+    need("experiments", "scipy", "tensorboard")
+    need("baselines", *sorted({package for each in experiments for package in packages(each.model)}))
     chosen = SCALES[scale]
     if seeds is not None:
         chosen = replace(chosen, training=replace(chosen.training, min_seeds=seeds, max_seeds=seeds))
@@ -76,9 +94,10 @@ def run(
     done = _sweep(experiments, chosen, pool, out, batch_size, threads, device)
     _print(done.records)
     for each, failure in done.errors.items():
-        typer.echo(f"{each.experiment.name} batch {each.batch_size} seed {each.seed} failed: {failure}", err=True)
+        title = f"{each.experiment.name} batch {each.batch_size} seed {each.seed}"
+        typer.echo(f"{title} failed: {one_line(str(failure))}", err=True)
     if done.errors:
-        raise typer.Exit(1)
+        raise typer.Exit(NO)
 
 
 def _sweep(
@@ -90,31 +109,18 @@ def _sweep(
     threads: int,
     device: str,
 ) -> Sweep:
-    try:
-        with Display(out, scale.name) as display:
-            return sweep(
-                experiments,
-                scale,
-                pool,
-                out=out,
-                batch_size=batch_size,
-                threads=threads,
-                device=device,
-                watch=display.watch,
-                look=display.look,
-            )
-    except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on from the last checkpoints", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        pool.close()
-
-
-def _find(name: str) -> list[Experiment]:
-    try:
-        return find(EXPERIMENTS, name)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="NAMES") from None
+    with resumable("the last checkpoints"), closing(pool), Display(out, scale.name) as display:
+        return sweep(
+            experiments,
+            scale,
+            pool,
+            out=out,
+            batch_size=batch_size,
+            threads=threads,
+            device=device,
+            watch=display.watch,
+            look=display.look,
+        )
 
 
 def _print(records: dict[Run, dict[str, Any]]) -> None:

@@ -48,7 +48,8 @@ def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> Ac
             kept = targets != IGNORE
             logits, targets = logits[kept], targets[kept]
             loss += float(F.cross_entropy(logits.float(), targets, reduction="sum").double())
-            correct += int((logits.argmax(-1) == targets).sum())
+            best, said = logits.max(-1)  # a NaN counts as the largest, and is no answer
+            correct += int(((said == targets) & ~best.isnan()).sum())
             asked += len(targets)
     model.train(training)
     return Accuracy(loss / max(1, asked), correct, asked)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM
-from latchwork.modules import MinMaxNeuron, State
+from latchwork.modules import Cell, MinMaxNeuron, State
 
 CAUSES = ("set", "reset", "moved", "held")
-Watch = Callable[[MinMaxNeuron, Tensor, Tensor, Tensor], None]  # neuron, z, the states before each step, and after
+Watch = Callable[[Cell, Tensor, Tensor, Tensor, Tensor], None]  # cell, z, x0, the states before each step, and after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +100,14 @@ def latch_report(
     >>> both.steps, bool((both.held == latch_report(model, tokens).held).all())
     (20, True)
     """
-    layers: list[dict[str, Tensor]] = []
+    found: list[dict[str, Tensor]] = []
 
-    def count(neuron: MinMaxNeuron, z: Tensor, before: Tensor, x: Tensor) -> None:
-        x0 = neuron.start().to(x.dtype).flatten()
-        columns = {name: which.flatten(2).sum((0, 1)) for name, which in causes(neuron, z, before).items()}
-        layers.append({**columns, "left": (x != x0).any(1).any(0), "lowest": x.amin((0, 1)), "highest": x.amax((0, 1))})
+    def count(cell: Cell, z: Tensor, x0: Tensor, before: Tensor, x: Tensor) -> None:
+        columns = {name: which.flatten(2).sum((0, 1)) for name, which in causes(cell, z, x0, before).items()}
+        found.append({**columns, "left": (x != x0).any(1).any(0), "lowest": x.amin((0, 1)), "highest": x.amax((0, 1))})
 
     after = _run(model, inputs, state, reset, count)
-    stacked = {name: torch.stack([each[name] for each in layers]) for name in layers[0]}
+    stacked = {name: _by_layer(model, [each[name] for each in found]) for name in found[0]}
     return LatchReport(steps=inputs.shape[0] * inputs.shape[1], state=after, **stacked)
 
 
@@ -115,26 +115,37 @@ def latch_states(
     model: MinMaxRNC_LM | MinMaxRNC, inputs: Tensor, state: State | None = None, *, reset: Tensor | None = None
 ) -> Tensor:
     """Every state of every layer, (n_layers, B, T, d_state); arguments as in `latch_report`."""
-    layers: list[Tensor] = []
-    _run(model, inputs, state, reset, lambda neuron, z, before, x: layers.append(x))
-    return torch.stack(layers)
+    found: list[Tensor] = []
+    _run(model, inputs, state, reset, lambda cell, z, x0, before, x: found.append(x))
+    return _by_layer(model, found)
 
 
-def causes(neuron: MinMaxNeuron, z: Tensor, before: Tensor) -> dict[str, Tensor]:
+def _by_layer(model: MinMaxRNC_LM | MinMaxRNC, parts: list[Tensor]) -> Tensor:
+    """What each cell told, (..., size), as one tensor (n_layers, ..., d_state)."""
+    each = len(parts) // len(_neurons(model))
+    return torch.stack([torch.cat(parts[first : first + each], -1) for first in range(0, len(parts), each)])
+
+
+def _neurons(model: MinMaxRNC_LM | MinMaxRNC) -> list[MinMaxNeuron]:
+    backbone = model.backbone if isinstance(model, MinMaxRNC_LM) else model
+    return [layer.neuron for layer in backbone.layers]  # type: ignore[misc]
+
+
+def causes(cell: Cell, z: Tensor, x0: Tensor, before: Tensor) -> dict[str, Tensor]:
     """Which steps are set, reset, moved, held and dead, bool (B, T, D) or (B, T, U, N), as LatchReport defines them.
 
-    z: (B, T, ...), what `neuron.project` gave. before: (B, T, d_state), the state that each step started from.
+    z: (B, T, width), what drives the cell. x0: (size,). before: (B, T, size), the state that each step started from.
     """
-    r, s, _ = neuron.signals(z)
-    x, x0 = before.view(s.shape), neuron.start().to(s.dtype)
-    if neuron.degree == 1:
+    r, s = cell.as_minmax(z, x0)
+    x, x0 = before.view(s.shape), x0.view(s.shape[2:])
+    if r.dim() == s.dim():
         m = torch.minimum(r, x)
         is_set = s > m
         held = ~is_set & (x <= r)
         moved = torch.zeros_like(held)
         dead = (x == x0) & (s < x0) & (x0 < r)
     else:
-        own = torch.eye(neuron.degree, dtype=torch.bool, device=x.device)
+        own = torch.eye(s.shape[-1], dtype=torch.bool, device=x.device)
         candidates = torch.minimum(r, x.unsqueeze(-2))  # (B, T, U, N, N), the last over k
         m = candidates.amax(-1)
         is_set = s > m
@@ -161,33 +172,19 @@ def _run(
 
 @contextmanager
 def _watched(model: MinMaxRNC_LM | MinMaxRNC, watch: Watch) -> Iterator[None]:
-    """While it lasts, `watch` is told of every recurrence that the model runs, layer by layer."""
-    backbone = model.backbone if isinstance(model, MinMaxRNC_LM) else model
-    neurons: list[MinMaxNeuron] = [layer.neuron for layer in backbone.layers]  # type: ignore[misc]
-    hooks = []
+    """While it lasts, `watch` is told of every recurrence that the model runs, cell by cell."""
+
+    def tell(cell: Cell, given: tuple[Any, ...], x: Tensor) -> None:
+        z, x0, state, reset = given
+        first = x0.expand_as(x[:, 0]) if state is None else state
+        before = torch.cat((first.unsqueeze(1), x), 1)[:, :-1]
+        if reset is not None:
+            before = torch.where(reset.unsqueeze(-1), x0, before)
+        watch(cell, z, x0, before, x)
+
+    hooks = [cell.register_forward_hook(tell) for neuron in _neurons(model) for cell in neuron.cells]
     try:
-        for neuron in neurons:
-            neuron.states = _watching(neuron, watch)  # type: ignore[method-assign]
-            hooks.append(neuron.register_forward_hook(lambda *_: None))  # where there is a hook, no kernel skips states
         yield
     finally:
-        for neuron in neurons:
-            neuron.__dict__.pop("states", None)  # the method of the class is seen again
         for hook in hooks:
             hook.remove()
-
-
-def _watching(neuron: MinMaxNeuron, watch: Watch) -> Callable[..., Tensor]:
-    """neuron.states, which then tells watch."""
-
-    def states(z: Tensor, x: Tensor | None = None, *, reset: Tensor | None = None) -> Tensor:
-        every = MinMaxNeuron.states(neuron, z, x, reset=reset)
-        x0 = neuron.start().to(z.dtype).flatten().expand_as(every[:, 0])
-        first = x0 if x is None else x.to(z.dtype)
-        before = torch.cat((first.unsqueeze(1), every), 1)[:, :-1]
-        if reset is not None:
-            before = torch.where(reset.unsqueeze(-1), x0.unsqueeze(1), before)
-        watch(neuron, z, before, every)
-        return every
-
-    return states

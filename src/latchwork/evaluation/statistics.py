@@ -1,12 +1,15 @@
-"""Means and intervals over seeds. No torch."""
+"""Means and intervals, over seeds and over sequences. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy
+
+FEW = 10  # sequences: of fewer it is not known how much they differ, and there is no interval
 
 
 class Interval(NamedTuple):
@@ -93,14 +96,62 @@ def enough_seeds(
     return len(accuracies) >= maximum or next_seed_bound(accuracies, confidence) <= max(accuracies) + margin
 
 
-def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval for a probability, by scipy.
+def wilson(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval for a probability. The numbers need not be whole: trials that depend on others count less.
 
     >>> [round(bound, 2) for bound in wilson(9, 10)]
     [0.6, 0.98]
     """
-    interval = _scipy_stats().binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+    if not 0 <= successes <= trials or not trials > 0:
+        raise ValueError(f"successes must be 0 to trials, of more than 0 trials; got {successes} of {trials}")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    middle = (successes + z * z / 2) / (trials + z * z)
+    half = z / (trials + z * z) * sqrt(successes * (trials - successes) / trials + z * z / 4)
+    return max(0.0, middle - half) if successes else 0.0, min(1.0, middle + half) if successes < trials else 1.0
+
+
+def by_sequence(asked: Sequence[int], right: Sequence[int]) -> dict[str, int]:
+    """What is kept of the answers of each sequence: sums, which of several data sets are added.
+
+    >>> by_sequence([4, 4], [4, 1])
+    {'asked': 8, 'right': 5, 'asked_asked': 32, 'asked_right': 20, 'right_right': 17}
+    """
+    pairs = list(zip(asked, right, strict=True))
+    return {
+        "asked": sum(asked),
+        "right": sum(right),
+        "asked_asked": sum(a * a for a in asked),
+        "asked_right": sum(a * r for a, r in pairs),
+        "right_right": sum(r * r for r in right),
+    }
+
+
+def accuracy_interval(sums: Mapping[str, int], sequences: int, confidence: float = 0.95) -> Interval | None:
+    """The share of right answers and its interval, where the answers of one sequence depend on each other.
+
+    sums: of `by_sequence`. Wilson's interval for as many answers as, if they were independent, would vary as much as
+    the sequences do (Korn and Graubard, 1998): hardly as many as there are sequences if each is wholly right or wholly
+    wrong, and never more than were asked for. None for fewer than FEW sequences.
+    >>> right_or_wrong = by_sequence([1000] * 16, [1000] * 2 + [0] * 14)
+    >>> [round(each, 2) for each in accuracy_interval(right_or_wrong, 16)]
+    [0.12, 0.03, 0.39]
+    >>> [round(each, 3) for each in accuracy_interval(by_sequence([1000] * 16, [120, 130] * 8), 16)]
+    [0.125, 0.12, 0.13]
+    """
+    asked, right = sums["asked"], sums["right"]
+    if sequences < FEW or not asked:
+        return None
+    share = right / asked
+    squares = (  # of the differences from the share; whole numbers, so that nothing is lost
+        sums["right_right"] * asked**2 - 2 * sums["asked_right"] * right * asked + sums["asked_asked"] * right**2
+    )
+    variance = squares * sequences / ((sequences - 1) * asked**4)
+    count = float(sequences)  # where all are wholly right, or all wholly wrong: as if each were one answer
+    if 0 < right < asked:
+        tail = 0.5 + confidence / 2
+        narrower = (NormalDist().inv_cdf(tail) / float(_scipy_stats().t.ppf(tail, sequences - 1))) ** 2
+        count = min(asked, narrower * share * (1 - share) / variance) if variance else asked
+    return Interval(share, *wilson(share * count, count, confidence))
 
 
 def _scipy_stats() -> Any:

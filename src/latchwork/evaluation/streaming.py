@@ -10,6 +10,7 @@ import numpy
 import torch
 from torch import nn
 
+from latchwork.evaluation.statistics import by_sequence
 from latchwork.tasks.task import IGNORE, Task
 
 BUCKETS = 64  # of the position, evenly spaced in its logarithm
@@ -30,14 +31,16 @@ def evaluate(
     """Run the model over `sequences` sequences of `length` steps, `rows` at once, and count.
 
     Returns plain values, as JSON takes them:
-    average: the share of right answers. minimum: the accuracy at the worst step. change: the accuracy at the steps
-    where the answer differs from the one before it, or None if there are none. constant: the accuracy of the best
-    answer that never changes, on this very data. positions: for each bucket its first step, the step after its last,
-    the number of answers asked for and of right ones. watch: called with the steps done and those to do.
+    average: the share of right answers; logits with a NaN give none. minimum: the accuracy at the worst step. change:
+    the accuracy at the steps where the answer differs from the one before it, or None if there are none. constant: the
+    accuracy of the best answer that never changes, on this very data; answers: how often each token is the answer.
+    by_sequence: what `statistics.accuracy_interval` takes. positions: for each bucket its first step, the step after
+    its last, the number of answers asked for and of right ones. watch: called with the steps done and those to do.
     """
     correct, asked = numpy.zeros(length, numpy.int64), numpy.zeros(length, numpy.int64)
     answers = torch.zeros(task.vocabulary, dtype=torch.int64)
     changed = right = 0
+    each_correct, each_asked = torch.zeros(sequences, dtype=torch.int64), torch.zeros(sequences, dtype=torch.int64)
     training, device = model.training, next(model.parameters()).device
     model.eval()
     with torch.no_grad():
@@ -47,13 +50,16 @@ def evaluate(
             for tokens, targets in task.stream(split, seed * 10_007 + first_row, count, length, chunk):
                 logits, state = model(tokens.to(device), state)
                 kept = targets != IGNORE
-                hit = (logits.argmax(-1).cpu() == targets) & kept
+                best, said = logits.max(-1)  # a NaN counts as the largest
+                hit = (said.cpu() == targets) & kept & ~best.isnan().cpu()
                 previous = torch.cat((targets[:, :1] if before is None else before, targets[:, :-1]), 1)
                 change = kept & (previous != targets) & (previous != IGNORE)
                 changed, right = changed + int(change.sum()), right + int((hit & change).sum())
                 steps = slice(step, step + tokens.shape[1])
                 correct[steps] += hit.sum(0).numpy()
                 asked[steps] += kept.sum(0).numpy()
+                each_correct[first_row : first_row + count] += hit.sum(1)
+                each_asked[first_row : first_row + count] += kept.sum(1)
                 answers += torch.bincount(targets[kept], minlength=task.vocabulary)
                 step, before = steps.stop, targets[:, -1:]
                 if watch is not None:
@@ -72,6 +78,8 @@ def evaluate(
         "change": right / changed if changed else None,
         "changes": changed,
         "constant": float(answers.max() / max(1, total)),
+        "answers": answers.tolist(),
+        "by_sequence": by_sequence(each_asked.tolist(), each_correct.tolist()),
         "positions": [
             [low, high, int(asked[low:high].sum()), int(correct[low:high].sum())]
             for low, high in pairwise(edges)

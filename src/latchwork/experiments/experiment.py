@@ -74,5 +74,5 @@ def find(names: Mapping[str, Experiment], wanted: str) -> list[Experiment]:
         return found
     groups = {"/".join(name.split("/")[:depth]) for name in names for depth in (1, 2)}
     near = get_close_matches(wanted, sorted({*names, *groups}), n=3, cutoff=0.4)
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    raise ValueError(f"no experiment {wanted!r}{hint} `latchwork list` prints all")
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    raise ValueError(f"no experiment {wanted!r}; {hint}`latchwork list` prints all")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 from latchwork.evaluation.accuracy import measure
@@ -18,11 +17,15 @@ from latchwork.evaluation.streaming import evaluate
 from latchwork.experiments.experiment import Experiment
 from latchwork.files import read_json, write_json
 from latchwork.tasks import Task, make_task
-from latchwork.training.folder import RunFolder
+from latchwork.tensor_files import read_tensors, write_tensors
+from latchwork.training.differences import differences, summary
+from latchwork.training.folder import REMEDY, RunFolder
 from latchwork.training.loop import Progress, Watch, train
 from latchwork.training.manifest import manifest
 from latchwork.training.protocol import EvaluationProtocol, Scale
+from latchwork.training.run_lock import run_lock
 from latchwork.training.seeds import seed_everything
+from latchwork.training.signals import stop_when_safe
 from latchwork.training.trainer import TRAINERS
 
 SEEDS = ("min_seeds", "max_seeds", "confidence", "margin", "hours")
@@ -32,6 +35,40 @@ TRAIN_SAMPLE = 1000  # training sequences on which the best weights are measured
 def run_folder(out: Path, scale: str, experiment: Experiment, batch_size: int, seed: int) -> Path:
     """Where a run lives."""
     return out / scale / experiment.name / f"batch{batch_size}-seed{seed}"
+
+
+def config_of(
+    experiment: Experiment, scale: Scale, *, batch_size: int, seed: int, threads: int, device: str
+) -> dict[str, Any]:
+    """All that decides what a run comes to. How many more runs there are does not."""
+    config: dict[str, Any] = {
+        "experiment": asdict(experiment),
+        "scale": asdict(scale),
+        "batch_size": batch_size,
+        "seed": seed,
+        "threads": threads,
+        "device": device,
+    }
+    for name in SEEDS:
+        del config["scale"]["training"][name]
+    return config
+
+
+def finished(folder: RunFolder, config: dict[str, Any], hours: float) -> dict[str, Any] | None:
+    """The record of a finished run of this config, or None; a run of another config is an error.
+
+    hours: the time limit. It is part of the config of a run that it stopped, and of no other.
+    """
+    record = folder.finished(config)
+    if record is not None:
+        _check_hours(folder, record["training"], hours)
+    return record
+
+
+def _check_hours(folder: RunFolder, training: dict[str, Any], hours: float) -> None:
+    lines = differences(training.get("hours"), hours, "hours")
+    if training["stopped"] == "time limit" and lines:
+        raise ValueError(f"{folder.path} holds a run that its time limit stopped: {summary(lines)}. {REMEDY}")
 
 
 def run(
@@ -46,24 +83,30 @@ def run(
     seconds_left: float = float("inf"),
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Run, or go on, or return the record if it is finished.
+    """Run, or resume, or return the record if it is finished. SIGINT or SIGTERM: save, and raise Stopped.
 
     One thread by default: two runs side by side use two cores better than one run does, and sums come out the same.
     """
     folder = RunFolder(run_folder(out, scale.name, experiment, batch_size, seed))
-    config: dict[str, Any] = {
-        "experiment": asdict(experiment),
-        "scale": asdict(scale),
-        "batch_size": batch_size,
-        "seed": seed,
-        "threads": threads,
-        "device": device,
-    }
-    for name in SEEDS:
-        del config["scale"]["training"][name]  # how many more runs there are does not change this one
-    if (found := read_json(folder.record)) is not None:
+    config = config_of(experiment, scale, batch_size=batch_size, seed=seed, threads=threads, device=device)
+    if (found := finished(folder, config, scale.training.hours)) is not None:
         return found
-    torch.set_num_threads(threads)
+    with run_lock(folder.path):
+        if (found := finished(folder, config, scale.training.hours)) is not None:  # while we came to the lock
+            return found
+        return _run(experiment, scale, folder, config, seconds_left, watch)
+
+
+def _run(
+    experiment: Experiment,
+    scale: Scale,
+    folder: RunFolder,
+    config: dict[str, Any],
+    seconds_left: float,
+    watch: Watch | None,
+) -> dict[str, Any]:
+    batch_size, seed, device = config["batch_size"], config["seed"], config["device"]
+    torch.set_num_threads(config["threads"])
     description = manifest(config)
     folder.begin(description)
     task, trainer = make_task(experiment.task), TRAINERS[experiment.trainer]
@@ -71,21 +114,26 @@ def run(
     model = experiment.make_model(task.vocabulary).to(device)
     weights, training_file = folder.path / "best.safetensors", folder.path / "training.json"
     training = read_json(training_file)
-    if training is None:
-        place = train(
-            model,
-            task,
-            trainer=trainer,
-            batch_size=batch_size,
-            protocol=scale.training,
-            seed=seed,
-            folder=folder,
-            watch=watch,
-            seconds_left=seconds_left,
-        )
+    if training is not None:
+        _check_hours(folder, training, scale.training.hours)
+    else:
+        with stop_when_safe() as stop:
+            place = train(
+                model,
+                task,
+                trainer=trainer,
+                batch_size=batch_size,
+                protocol=scale.training,
+                seed=seed,
+                folder=folder,
+                watch=watch,
+                seconds_left=seconds_left,
+                stop=stop,
+            )
         rows = min(TRAIN_SAMPLE, scale.training.sequences or TRAIN_SAMPLE)
         training = {
             "stopped": place.stopped,
+            "hours": scale.training.hours,
             "best_epoch": place.best_epoch,
             "train_accuracy": measure(model, task.sample("train", seed, rows)).accuracy,
             "validation_accuracy": place.best_accuracy,
@@ -93,11 +141,12 @@ def run(
             "tokens": place.tokens,
             "epochs": place.epochs,
         }
-        temporary = weights.with_suffix(".tmp")
-        save_file({name: value.clone() for name, value in model.state_dict().items()}, temporary)
-        temporary.replace(weights)
+        write_tensors(weights, {name: value.clone() for name, value in model.state_dict().items()})
         write_json(training_file, training)
-    model.load_state_dict(load_file(weights, device))
+    try:
+        model.load_state_dict(read_tensors(weights, device)[0])
+    except RuntimeError as error:
+        raise ValueError(f"{weights} must hold the weights of {experiment.name}: {error}") from error
     evaluation = evaluate_until_sure(model, task, scale.evaluation, folder, watch)
     record = {
         "experiment": experiment.name,
@@ -129,10 +178,11 @@ def evaluate_until_sure(
     split = task.splits["evaluation"]
     length, sequences = protocol.length or split.longest, protocol.sequences or split.sequences
     data_sets: list[dict[str, Any]] = []
+    stopped = "all data sets"
     for seed in range(protocol.max_seeds):
         path = folder.path / f"evaluation-{seed}.json"
         found = read_json(path)
-        if found is None:
+        if found is None or not _is_whole(found):  # not there, or of an older version
             start = time.monotonic()
             found = evaluate(
                 model,
@@ -151,22 +201,44 @@ def evaluate_until_sure(
             enough_data([each[name] for each in data_sets], protocol.confidence, protocol.resamples)
             for name in ("average", "minimum")
         ):
+            stopped = "sure"
             break
         if sum(each["seconds"] for each in data_sets) > protocol.hours * 3600:
+            stopped = "time limit"
             break
     changes = sum(each["changes"] for each in data_sets)
+    answers = [sum(counts) for counts in zip(*(each["answers"] for each in data_sets), strict=True)]
     return {
+        "stopped": stopped,
         "length": length,
         "sequences": sequences * len(data_sets),
         "average": _interval([each["average"] for each in data_sets], protocol),
         "minimum": _interval([each["minimum"] for each in data_sets], protocol),
         "change": sum((each["change"] or 0) * each["changes"] for each in data_sets) / changes if changes else None,
         "changes": changes,
-        "constant": task.expected_constant("evaluation", length),
+        "constant": max(answers) / max(1, sum(answers)),
+        "expected_constant": task.expected_constant("evaluation", length),
+        "by_sequence": {
+            name: sum(each["by_sequence"][name] for each in data_sets) for name in data_sets[0]["by_sequence"]
+        },
         "positions": _add_positions([each["positions"] for each in data_sets]),
-        "data_sets": [{name: value for name, value in each.items() if name != "positions"} for each in data_sets],
+        "data_sets": [
+            {name: value for name, value in each.items() if name not in ("answers", "positions")} for each in data_sets
+        ],
         "seconds": sum(each["seconds"] for each in data_sets),
     }
+
+
+def _is_whole(found: dict[str, Any]) -> bool:
+    """Whether all that is read of an evaluation is there."""
+    numbers = all(isinstance(found.get(name), (int, float)) for name in ("average", "changes", "minimum", "seconds"))
+    kinds: dict[str, Any] = {
+        "answers": list,
+        "by_sequence": dict,
+        "positions": list,
+        "change": (int, float, type(None)),
+    }
+    return numbers and all(name in found and isinstance(found[name], kind) for name, kind in kinds.items())
 
 
 def _add_positions(data_sets: list[list[list[int]]]) -> list[list[int]]:

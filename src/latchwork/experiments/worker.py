@@ -1,20 +1,28 @@
-"""One run in a process of its own: `python -m latchwork.experiments.worker JOB`, as a sweep starts it."""
+"""One run in a process of its own: `python -m latchwork.experiments.worker`, as a sweep starts it.
+
+It reads the job from stdin, one line of JSON. Then stdin stays open for as long as the sweep lives: when it ends,
+however it ends, the worker saves and stops. Ctrl-C is for the sweep, which stops its workers by SIGTERM.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from latchwork.errors import explain
 from latchwork.experiments.experiment import Experiment
 from latchwork.experiments.run import run, run_folder
 from latchwork.files import write_json
 from latchwork.training.loop import Progress, Watch
 from latchwork.training.protocol import EvaluationProtocol, Scale, TrainingProtocol
+from latchwork.training.signals import exit_code, stop_at_once
 
 PROGRESS = "progress.json"  # in the run's folder: what the sweep's display reads
 
@@ -58,5 +66,28 @@ def _write_progress(path: Path) -> Watch:
     return watch
 
 
+def _stop_with_sweep() -> None:
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Work on the job that stdin says; the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_stop_with_sweep, daemon=True).start()
+    try:
+        with stop_at_once():
+            work(job)
+    except KeyboardInterrupt as error:
+        return exit_code(error)
+    except Exception as error:
+        message, code = explain(error)
+        print(message, file=sys.stderr)
+        return code
+    return 0
+
+
 if __name__ == "__main__":
-    work(json.loads(sys.argv[1]))
+    sys.exit(main())

@@ -39,11 +39,6 @@ class Batch:
     reset: Tensor | None = None
     carried: bool = False
 
-    def first(self, rows: int) -> Batch:
-        """The first rows alone."""
-        reset = None if self.reset is None else self.reset[:rows]
-        return Batch(self.tokens[:rows], self.targets[:rows], reset, self.carried)
-
 
 def rows_of(config: PretrainingConfig, step: int) -> int:
     """The sequences that a step sees, of all processes together."""
@@ -66,18 +61,33 @@ def places(config: PretrainingConfig, tokens: int, step: int) -> NDArray[numpy.i
     """
     stream = config.tbptt or 1
     length, rows = stream * config.batch.context, rows_of(config, step)
-    last = tokens - length - 1
-    if last < 0:
-        raise ValueError(
-            f"the split must have at least {length + 1} tokens, for {stream} windows of {config.batch.context} and the "
-            f"token that follows; it has {tokens}"
-        )
+    _check_train(config, tokens)
     if config.batch.order == "random":
-        first = generator(config.seed, "train", step // stream).integers(0, last + 1, size=rows)
+        first = generator(config.seed, "train", step // stream).integers(0, tokens - length, size=rows)
     else:
         windows = numpy.arange(rows) + windows_before(config, step // stream * stream)
         first = in_epochs(config.seed, tokens - 1, length, windows)
     return first + step % stream * config.batch.context
+
+
+def check_splits(config: PretrainingConfig, train: int, validation: int) -> None:
+    """Raise ValueError if a split has too few tokens: before the first step rather than at the first validation."""
+    _check_train(config, train)
+    _check_validation(config, validation)
+
+
+def _check_train(config: PretrainingConfig, tokens: int) -> None:
+    stream, context = config.tbptt or 1, config.batch.context
+    if tokens <= stream * context:
+        raise ValueError(
+            f"the split must have at least {stream * context + 1} tokens, for {stream} windows of {context} and the "
+            f"token that follows; it has {tokens}"
+        )
+
+
+def _check_validation(config: PretrainingConfig, tokens: int) -> None:
+    if tokens <= config.batch.context:
+        raise ValueError(f"the validation split must have more than {config.batch.context} tokens; it has {tokens}")
 
 
 def windows_before(config: PretrainingConfig, step: int) -> int:
@@ -121,8 +131,7 @@ def carries(config: PretrainingConfig, step: int) -> bool:
 def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Batch:
     """One of the random batches that every validation of a run is made of."""
     context = config.batch.context
-    if len(split) <= context:
-        raise ValueError(f"the validation split must have more than {context} tokens; it has {len(split)}")
+    _check_validation(config, len(split))
     draw = generator(config.seed, "validation", number)
     starts = draw.integers(0, len(split) - context, size=config.validation.batch_size)
     return _read(split, starts, context, False, False)

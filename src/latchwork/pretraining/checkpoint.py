@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -26,12 +25,11 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from latchwork.files import read_json, write_json
+from latchwork.files import check_hashes, file_hash, read_json, write_json
 from latchwork.modules.state import State
-from latchwork.pretraining.corpus import file_hash
 from latchwork.pretraining.distributed import Processes
-from latchwork.pretraining.matrices import MatrixOptimizer
 from latchwork.pretraining.model import own_tensors
+from latchwork.tensor_files import open_tensors
 
 NOTE, STATE = "checkpoint.json", "state.safetensors"
 PARTS = ("model", "optimizer")
@@ -129,8 +127,8 @@ def make_state(optimizer: torch.optim.Optimizer) -> None:
     """The optimiser's state before its first step, which it makes only then: a checkpoint is read into it."""
     for group in optimizer.param_groups:
         for each in group["params"]:
-            if "momentum" in group and isinstance(optimizer, MatrixOptimizer):
-                optimizer.state[each] = optimizer.first_state(each)
+            if "momentum" in group:  # Muon's matrices
+                optimizer.state[each] = {"momentum_buffer": torch.zeros_like(each)}
                 continue
             step = torch.zeros((), dtype=torch.float32, device=each.device)
             optimizer.state[each] = {"step": step, **{key: torch.zeros_like(each) for key in ("exp_avg", "exp_avg_sq")}}
@@ -144,23 +142,20 @@ def steps_of(folder: Path) -> list[int]:
 def why_broken(path: Path) -> str | None:
     """What is wrong with a checkpoint, by the hashes of its files; None if it is whole."""
     try:
-        note = read_json(path / NOTE)
-    except ValueError as error:
+        if (note := read_json(path / NOTE)) is None:
+            return f"{NOTE} is missing"
+        check_hashes(path, note.pop("files", None), path / NOTE)
+        if note.get("step") != int(path.name) or not all(type(each) in (int, float) for each in note.values()):
+            return f"{NOTE} must hold numbers, and the step {int(path.name)}"
+    except (OSError, ValueError) as error:
         return str(error)
-    if note is None or not isinstance(note.get("files"), dict):
-        return f"{NOTE} is missing or not its own"
-    for name, expected in note["files"].items():
-        if not (path / name).is_file():
-            return f"{name} is missing"
-        if file_hash(path / name) != expected:
-            return f"{name} has changed since it was written"
     return None
 
 
 def _load_whole(path: Path, tensors: Mapping[str, Tensor]) -> None:
     known: set[str] = set()
     for part in PARTS:
-        with safe_open(path / f"{part}.safetensors", "pt") as file, torch.no_grad():
+        with open_tensors(path / f"{part}.safetensors") as file, torch.no_grad():
             known |= set(file.keys())
             for name, target in tensors.items():
                 if not name.startswith(part):

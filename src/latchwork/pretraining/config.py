@@ -48,26 +48,21 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """name: "adamw"; or "muon" or "soap", which step the matrices between embedding and head at matrix_rate times the
-    learning rate, along their momentum made orthogonal (pretraining/muon.py) or as Adam does in another basis
-    (pretraining/soap.py), and all else as AdamW does. power: of soap, that of the mean squares that it divides by, 0.5
-    being Adam's.
-    weight_decay: by step. decay: "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the
-    gradient, or None. ascent: how far uphill, in the norm of all weights together, the gradient is taken at the full
-    learning rate, and less by as much as that has fallen (pretraining/ascent.py): the rho of SAM. 0 for where they are.
+    """name: "adamw", or "muon" for the matrices between embedding and head and AdamW for all else.
+
+    matrix_rate: the factor of the learning rate for Muon's matrices. momentum: Muon's. weight_decay: by step. decay:
+    "matrices" leaves biases, norms and other vectors alone. clip: the largest norm of the gradient, or None.
     """
 
     learning_rate: float
-    name: Literal["adamw", "muon", "soap"] = "adamw"
+    name: Literal["adamw", "muon"] = "adamw"
     momentum: float = 0.95
     matrix_rate: float = 1.0
-    power: float = 0.5
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: tuple[tuple[int, float], ...] = ((0, 0.1),)
     decay: Literal["matrices", "all"] = "matrices"
     clip: float | None = 1.0
-    ascent: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -76,12 +71,8 @@ class OptimizerConfig:
             raise ValueError(f"learning_rate, eps and clip must be positive; got {self}")
         if not all(0 <= beta < 1 for beta in (*self.betas, self.momentum)):
             raise ValueError(f"betas and momentum must be at least 0 and less than 1; got {self}")
-        if self.name not in ("adamw", "muon", "soap") or not self.matrix_rate > 0:
-            raise ValueError(f"name must be 'adamw', 'muon' or 'soap', and matrix_rate positive; got {self}")
-        if not 0 < self.power <= 1 or (self.power != 0.5 and self.name != "soap"):
-            raise ValueError(f"power must be above 0 and at most 1, and 0.5 where name is not 'soap'; got {self}")
-        if not 0 <= self.ascent < float("inf"):
-            raise ValueError(f"ascent must be at least 0 and finite; got {self}")
+        if self.name not in ("adamw", "muon") or not self.matrix_rate > 0:
+            raise ValueError(f"name must be 'adamw' or 'muon', and matrix_rate positive; got {self}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +237,10 @@ def _value(annotation: Any, value: Any, path: str) -> Any:
         allowed = (int,) if annotation is int else (int, float)
         if not isinstance(value, allowed) or isinstance(value, bool):
             raise ValueError(f"{path} must be {'an integer' if annotation is int else 'a number'}; got {value!r}")
-        return annotation(value)
+        try:
+            return annotation(value)
+        except OverflowError:
+            raise ValueError(f"{path} must be a number that a float holds; got {value!r:.80}") from None
     elif annotation in (bool, str):
         if not isinstance(value, annotation):
             raise ValueError(f"{path} must be {'true or false' if annotation is bool else 'a text'}; got {value!r}")

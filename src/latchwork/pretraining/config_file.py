@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from latchwork.files import read_json, read_text
 from latchwork.pretraining.config import PretrainingConfig
 from latchwork.pretraining.configs import find_config
+
+MOST_BYTES = 1 << 20
 
 
 def read_config(name: str, changes: Sequence[str] = ()) -> PretrainingConfig:
@@ -17,29 +20,32 @@ def read_config(name: str, changes: Sequence[str] = ()) -> PretrainingConfig:
     >>> read_config("char-1m", ["batch.micro=8", "seed=3"]).batch.micro
     8
     """
-    values = _read_file(Path(name)) if Path(name).suffix in (".json", ".toml") else find_config(name).to_dict()
-    for change in changes:
-        _set(values, change)
-    return PretrainingConfig.from_dict(values)
+    is_file = Path(name).suffix in (".json", ".toml")
+    values = _read_file(Path(name)) if is_file else find_config(name).to_dict()
+    try:
+        for change in changes:
+            _set(values, change)
+        return PretrainingConfig.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}" if is_file else str(error)) from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        values = read_json(path, MOST_BYTES)
+        if values is None:
+            raise ValueError(f"{path} is not there")
+        return values
     try:
-        if path.suffix == ".json":
-            values: Any = json.loads(path.read_text())
-        else:
-            import tomllib
+        import tomllib
 
-            values = tomllib.loads(path.read_text())
+        return tomllib.loads(read_text(path, MOST_BYTES))
     except FileNotFoundError:
         raise ValueError(f"{path} is not there") from None
     except ImportError:
         raise ValueError(f"{path}: TOML needs Python 3.11 or later; write JSON") from None
-    except ValueError as error:
-        raise ValueError(f"{path} must be {path.suffix[1:].upper()}: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a table of values; got {type(values).__name__}")
-    return values
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be TOML: {error}") from None
 
 
 def _set(values: dict[str, Any], change: str) -> None:

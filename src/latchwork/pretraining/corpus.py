@@ -8,7 +8,6 @@ train.starts           where each document begins, raw little-endian int64; and 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,13 +17,14 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from latchwork.files import read_json
-from latchwork.pretraining.tokenizers import Tokenizer, load_tokenizer
+from latchwork.files import check_hashes, inside, read_json
+from latchwork.pretraining.tokenizers import MOST_BYTES, Tokenizer, load_tokenizer
 
 FORMAT, VERSION = "latchwork-corpus", 1
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer"
 DTYPES: dict[str, numpy.dtype[Any]] = {"uint16": numpy.dtype("<u2"), "uint32": numpy.dtype("<u4")}
 SPLITS = ("train", "validation")
+FILE_KEYS = ("file", "sha256")  # of each file that a manifest names
 
 
 class Corpus:
@@ -44,15 +44,26 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the tokens were made with; read when first asked for."""
-        return load_tokenizer(self.path / TOKENIZER)
+        """The tokenizer that the tokens were made with; read when first asked for, and compared with its hashes."""
+        self._check_tokenizer()
+        found = load_tokenizer(self.path / TOKENIZER)
+        if (found.vocabulary, found.end) != (self.vocabulary, self.end):
+            raise ValueError(
+                f"{self.path / MANIFEST}: a vocabulary of {self.vocabulary} that ends with {self.end}, but its "
+                f"tokenizer has {found.vocabulary} and {found.end}"
+            )
+        return found
 
     def verify(self) -> None:
         """Read every file and compare it with its hash; compare tokens with the vocabulary, starts with each other."""
-        for file, expected in self.manifest["tokenizer"]["files"].items():
-            _compare(self.path / TOKENIZER / file, expected)
+        self._check_tokenizer()
+        _ = self.tokenizer
         for split in (self.train, self.validation):
             split.verify(self.vocabulary)
+
+    def _check_tokenizer(self) -> None:
+        files, manifest = self.manifest["tokenizer"]["files"], self.path / MANIFEST
+        check_hashes(self.path / TOKENIZER, files, manifest, MOST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the files anew."""
@@ -64,16 +75,19 @@ class TokenSplit:
 
     def __init__(self, folder: Path, values: Mapping[str, Any], dtype: str) -> None:
         self._made_of = folder, values, dtype
-        self._files = [(folder / each["file"], each["sha256"]) for each in values["shards"]]
-        self._shards = [map_file(folder / each["file"], DTYPES[dtype], each["tokens"]) for each in values["shards"]]
+        index, manifest = values["starts"], folder / MANIFEST
+        self._hashes = {each["file"]: each["sha256"] for each in (*values["shards"], index)}
+        paths = [inside(folder, each["file"], manifest) for each in values["shards"]]
+        counts = [each["tokens"] for each in values["shards"]]
+        self._paths = paths
+        self._shards = [map_file(path, DTYPES[dtype], count) for path, count in zip(paths, counts, strict=True)]
         self._ends = numpy.cumsum([len(each) for each in self._shards], dtype=numpy.int64)
-        index = values["starts"]
-        self._files.append((folder / index["file"], index["sha256"]))
-        self.starts: NDArray[numpy.int64] = map_file(folder / index["file"], numpy.dtype("<i8"), values["documents"])
+        self._index = inside(folder, index["file"], manifest)
+        self.starts: NDArray[numpy.int64] = map_file(self._index, numpy.dtype("<i8"), values["documents"])
         self.bytes: int = values["bytes"]  # of the text that the tokens stand for, in UTF-8
         self._tokens = int(self._ends[-1]) if len(self._ends) else 0
         if self._tokens != values["tokens"]:
-            raise ValueError(f"{folder / MANIFEST}: {values['tokens']} tokens, but its shards have {self._tokens}")
+            raise ValueError(f"{manifest}: {values['tokens']} tokens, but its shards have {self._tokens}")
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -112,15 +126,15 @@ class TokenSplit:
 
     def verify(self, vocabulary: int) -> None:
         """See `Corpus.verify`."""
-        for path, expected in self._files:
-            _compare(path, expected)
-        for (path, _), shard in zip(self._files, self._shards, strict=False):
+        folder = self._made_of[0]
+        check_hashes(folder, self._hashes, folder / MANIFEST)
+        for path, shard in zip(self._paths, self._shards, strict=True):
             for first in range(0, len(shard), 1 << 24):
                 if (most := int(shard[first : first + (1 << 24)].max())) >= vocabulary:
                     raise ValueError(f"{path} has the token {most}; the vocabulary has {vocabulary}")
         inside = self.starts[0] == 0 and self.starts[-1] < self._tokens if self.documents else self._tokens == 0
         if not inside or (numpy.diff(self.starts) <= 0).any():
-            raise ValueError(f"{self._files[-1][0]} must hold growing numbers from 0 to less than {self._tokens}")
+            raise ValueError(f"{self._index} must hold growing numbers from 0 to less than {self._tokens}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the files anew."""
@@ -137,40 +151,30 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f'{path} is not the manifest of a corpus: it lacks "format": "{FORMAT}"')
     if values.get("version") != VERSION:
         raise ValueError(f"{path} has version {values.get('version')!r}; this release reads version {VERSION}")
-    if values.get("dtype") not in DTYPES:
+    if values.get("dtype") not in list(DTYPES):  # a list, since it may be no text
         raise ValueError(f"{path}: dtype must be one of {', '.join(DTYPES)}; got {values.get('dtype')!r}")
     try:
-        _ = [values["tokenizer"][key] for key in ("kind", "vocabulary", "end", "files", "sha256")]
-        for split in SPLITS:
-            _ = [values["splits"][split][key] for key in ("tokens", "documents", "bytes")]
-            for file in (values["splits"][split]["starts"], *values["splits"][split]["shards"]):
-                _ = [file[key] for key in ("file", "sha256")]
-            _ = [(shard["tokens"], shard["documents"]) for shard in values["splits"][split]["shards"]]
-    except (KeyError, TypeError) as error:
+        tokenizer, splits = values["tokenizer"], [values["splits"][name] for name in SPLITS]
+        numbers = [split[key] for split in splits for key in ("tokens", "documents", "bytes")]
+        numbers += [shard[key] for split in splits for shard in split["shards"] for key in ("tokens", "documents")]
+        texts = [file[key] for split in splits for file in (split["starts"], *split["shards"]) for key in FILE_KEYS]
+        texts += [tokenizer["kind"], tokenizer["sha256"], *tokenizer["files"], *tokenizer["files"].values()]
+        numbers += [tokenizer["vocabulary"], 0 if tokenizer["end"] is None else tokenizer["end"]]
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not whole: {error}") from error
+    for kind, wrong in (
+        ("a number of at least 0", [each for each in numbers if type(each) is not int or each < 0]),
+        ("a text", [each for each in texts if not isinstance(each, str)]),
+    ):
+        if wrong:
+            raise ValueError(f"{path} is not whole: {wrong[0]!r:.80} must be {kind}")
     return values
 
 
 def map_file(path: Path, dtype: numpy.dtype[Any], count: int) -> NDArray[Any]:
     """A file of `count` numbers as an array that is read from disk where it is looked at."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing, though the manifest names it")
+        raise FileNotFoundError(f"{path} is missing, or no file, though {MANIFEST} names it")
     if (size := path.stat().st_size) != count * dtype.itemsize:
         raise ValueError(f"{path} must have {count * dtype.itemsize} bytes, says the manifest; it has {size}")
     return numpy.memmap(path, dtype, "r", shape=(count,)) if count else numpy.empty(0, dtype)
-
-
-def file_hash(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _compare(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing, though the manifest names it")
-    if (found := file_hash(path)) != expected:
-        raise ValueError(f"{path} has changed: its SHA-256 must be {expected}; it is {found}")

@@ -55,6 +55,10 @@ class Processes:
         dist.broadcast_object_list(said, src=0)
         return said[0]
 
+    def any(self, asked: bool) -> bool:
+        """Whether it is so in any process."""
+        return asked if self.world == 1 else self.mean(torch.tensor(float(asked), device=self.device)) > 0
+
     def wait(self) -> None:
         """Until all are here."""
         if self.world > 1:
@@ -67,8 +71,8 @@ def processes(device: str) -> Iterator[Processes]:
     if "WORLD_SIZE" not in os.environ:
         yield Processes(0, 1, torch.device(device))
         return
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    mine = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device("cpu")
+    rank, world, local = (_number(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    mine = torch.device("cuda", local) if device == "cuda" else torch.device("cpu")
     if device == "cuda":
         torch.cuda.set_device(mine)
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
@@ -76,6 +80,13 @@ def processes(device: str) -> Iterator[Processes]:
         yield Processes(rank, world, mine)
     finally:
         dist.destroy_process_group()
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    if not text.isdecimal():
+        raise ValueError(f"the environment variable {name} must be a number, as torchrun sets it; got {text!r}")
+    return int(text)
 
 
 def share_model(network: Network, strategy: Strategy, here: Processes) -> nn.Module:

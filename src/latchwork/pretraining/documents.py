@@ -14,9 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from latchwork.files import open_file
+
 FORMATS = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
-PIECE = 1 << 20
+PIECE = 1 << 20  # bytes that are read at a time
+PACKED_PIECE = 1 << 10  # the same of a .zst: each byte may become 32 kB
+DOCUMENT = 1 << 27  # bytes of a document, or of a line of jsonl, at most
+ROWS = 64  # of parquet, unpacked at a time
+RATIO = 1000
 
 
 class Source(Protocol):
@@ -38,7 +44,8 @@ class TextFile:
     """A file of documents.
 
     field: where the text is in a line of jsonl or a row of parquet. separator: cuts a txt file into documents; without
-    one it is one document.
+    one it is one document. A document, or line of jsonl, of more than 2**27 bytes is an error: no more is held in
+    memory, however small the file that it is unpacked from.
     """
 
     path: Path
@@ -71,55 +78,77 @@ class TextFile:
             raise ValueError(f"{self.path} is empty: it has no document with a visible character")
 
     def _texts(self) -> Iterator[str]:
-        if self.separator is None:
-            yield self._decode(b"".join(_pieces(self.path)), "")
-            return
-        separator, rest, number = self.separator.encode(), b"", 1
+        separator = None if self.separator is None else self.separator.encode()
+        for number, content in enumerate(self._split(separator), 1):
+            yield self._decode(content, "" if separator is None else f" in document {number}")
+
+    def _split(self, separator: bytes | None) -> Iterator[bytearray]:
+        """The content of the file, cut by the separator. A part that is too large is an error before it is all read."""
+        rest = bytearray()
         for piece in _pieces(self.path):
-            *whole, rest = (rest + piece).split(separator)
-            for each in whole:
-                yield self._decode(each, f" in document {number}")
-                number += 1
-        yield self._decode(rest, f" in document {number}")
+            start = 0 if separator is None else max(0, len(rest) - len(separator) + 1)
+            rest += piece
+            while separator is not None and (place := rest.find(separator, start)) >= 0:
+                yield self._bounded(rest[:place])
+                del rest[: place + len(separator)]
+                start = 0
+            self._bounded(rest)
+        yield rest
+
+    def _bounded(self, content: bytearray) -> bytearray:
+        if len(content) > DOCUMENT:
+            raise ValueError(
+                f"{self.path} must have documents of at most {DOCUMENT:,} bytes; it has a larger one. A separator cuts "
+                "a .txt into documents; .jsonl has one in each line"
+            )
+        return content
 
     def _lines(self) -> Iterator[str]:
-        for number, line in enumerate(_split_lines(_pieces(self.path)), 1):
+        for number, line in enumerate(self._split(b"\n"), 1):
             where = f" in line {number}"
             if not (text := self._decode(line, where)).strip():
                 continue
             try:
                 values = json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{self.path} is not JSON{where}, or half-written: {error}") from None
             if not isinstance(values, dict) or not isinstance(values.get(self.field), str):
                 has = ", ".join(map(repr, values)) if isinstance(values, dict) else type(values).__name__
-                raise ValueError(f"{self.path} must have a text under {self.field!r}{where}; it has {has}")
+                raise ValueError(f"{self.path} must have a text under {self.field!r}{where}; it has {has:.200}")
             yield self._encodable(values[self.field], where)
 
     def _rows(self) -> Iterator[str]:
-        parquet = _library("pyarrow.parquet", "pyarrow")
+        parquet, library = (_library(name, "pyarrow") for name in ("pyarrow.parquet", "pyarrow"))
+        open_file(self.path).close()  # its errors name the file
         with tempfile.TemporaryFile() as unpacked:
             file: Any = self.path
             if self.path.suffix in COMPRESSIONS:
                 for piece in _pieces(self.path):
                     unpacked.write(piece)
+                    if problem := _bomb(self.path.stat().st_size, unpacked.tell()):
+                        raise ValueError(f"{self.path}: {problem}")
                 file = unpacked
             try:
                 table = parquet.ParquetFile(file)
                 if self.field not in table.schema_arrow.names:
                     names = ", ".join(map(repr, table.schema_arrow.names))
                     raise KeyError(f"it must have a column {self.field!r}; it has {names}")
-                for batch in table.iter_batches(batch_size=1024, columns=[self.field]):
-                    for text in batch.column(0).to_pylist():
+                for each in _column_chunks(table.metadata, self.field):
+                    if problem := _bomb(each.total_compressed_size, each.total_uncompressed_size):
+                        raise KeyError(problem)
+                for batch in table.iter_batches(batch_size=ROWS, columns=[self.field]):
+                    for text in (each.as_py() for each in batch.column(0)):
                         if text is not None and not isinstance(text, str):
                             raise KeyError(f"its column {self.field!r} must be text; it is {batch.schema.types[0]}")
+                        if text is not None and len(text) > DOCUMENT:
+                            raise KeyError(f"it must have documents of at most {DOCUMENT:,} bytes; it has a larger one")
                         yield text or ""
             except KeyError as error:
                 raise ValueError(f"{self.path}: {error.args[0]}") from None
-            except (OSError, ValueError, UnicodeDecodeError) as error:
+            except (OSError, ValueError, library.ArrowException) as error:
                 raise ValueError(f"{self.path} is not parquet, or half-written: {error}") from error
 
-    def _decode(self, content: bytes, where: str) -> str:
+    def _decode(self, content: bytearray, where: str) -> str:
         if (place := content.find(b"\0")) >= 0:
             raise ValueError(f"{self.path} is binary, not text: byte {place}{where} is 0")
         try:
@@ -180,9 +209,22 @@ def _endings() -> str:
     return f"{', '.join(FORMATS)}, or these with {' or '.join(COMPRESSIONS)} after them"
 
 
+def _column_chunks(metadata: Any, field: str) -> Iterator[Any]:
+    """What a parquet file says of a column in each of its groups of rows."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema == field:
+                yield column
+
+
+def _bomb(packed: int, unpacked: int) -> str | None:
+    """Text is packed to a tenth. What is packed to a thousandth, and is large, was made to fill a machine."""
+    return f"it unpacks {packed:,} bytes to {unpacked:,} or more" if unpacked > max(DOCUMENT, RATIO * packed) else None
+
+
 def _pieces(path: Path) -> Iterator[bytes]:
     """The content of a file, unpacked, piece by piece. One that was cut off is an error."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         try:
             if path.suffix == ".gz":
                 unpacked = gzip.GzipFile(fileobj=file)
@@ -198,7 +240,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _unpack_zst(file: BinaryIO) -> Iterator[bytes]:
     zstandard = _library("zstandard", "zstandard")
     frame = None
-    while piece := file.read(PIECE):
+    while piece := file.read(min(PIECE, PACKED_PIECE)):
         while piece:
             frame = zstandard.ZstdDecompressor().decompressobj() if frame is None else frame
             try:
@@ -210,18 +252,6 @@ def _unpack_zst(file: BinaryIO) -> Iterator[bytes]:
                 piece, frame = frame.unused_data, None
     if frame is not None:
         raise EOFError("it ends in the middle of a frame")
-
-
-def _split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    rest: list[bytes] = []  # of a line that goes on in the next piece
-    for piece in pieces:
-        first, *more = piece.split(b"\n")
-        rest.append(first)
-        if more:
-            yield b"".join(rest)
-            yield from more[:-1]
-            rest = [more[-1]]
-    yield b"".join(rest)
 
 
 def _library(module: str, package: str) -> Any:

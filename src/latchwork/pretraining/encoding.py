@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from latchwork.pretraining.corpus import DTYPES
 from latchwork.pretraining.shards import dtype_for
 from latchwork.pretraining.tokenizers import Tokenizer, load_tokenizer
+from latchwork.training.signals import SIGNALS
 
 BATCH = 1 << 20  # characters that go to a process at a time
 Encoded = tuple[NDArray[Any], int]  # a document's tokens, with the end; the bytes of its text
@@ -58,12 +60,15 @@ class Encoder:
                 yield from encode_documents(self._tokenizer, batch)
             return
         waiting: deque[Future[list[Encoded]]] = deque()
-        for batch in _batches(texts):
-            waiting.append(self._pool.submit(_encode, batch))
-            if len(waiting) > 2 * self._jobs:
+        try:
+            for batch in _batches(texts):
+                waiting.append(self._pool.submit(_encode, batch))
+                if len(waiting) > 2 * self._jobs:
+                    yield from waiting.popleft().result()
+            while waiting:
                 yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(f"a process that tokenises was killed; is the memory enough? {error}") from error
 
 
 def encode_documents(tokenizer: Tokenizer, texts: list[str]) -> list[Encoded]:
@@ -93,7 +98,8 @@ _worker: Tokenizer  # of a process of the pool
 
 def _start(folder: Path) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, and ends us
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # the parent is told, and ends us
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = load_tokenizer(folder)
 

@@ -124,3 +124,5 @@ def _check(split: TokenSplit, length: int, windows: int | None, rows: int, limit
     for name, value in {"windows": windows, "rows": rows, "limit": limit}.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}")
+    if windows is not None and windows > len(split):
+        raise ValueError(f"windows must be at most the {len(split)} tokens of the split; got {windows}")

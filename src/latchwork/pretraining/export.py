@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 from latchwork.files import write_text
 from latchwork.models import MinMaxRNC_LM
 from latchwork.pretraining.corpus import TOKENIZER
 from latchwork.pretraining.model import load_model
-from latchwork.pretraining.subwords import CONFIG, tokenizers_library
-from latchwork.pretraining.tokenizers import SUBWORDS, Characters, Tokenizer, load_tokenizer
+from latchwork.pretraining.subwords import ENDS, Subwords, bytes_of_letters, tokenizers_library
+from latchwork.pretraining.tokenizers import Bytes, Characters, Tokenizer, load_tokenizer
 
 
 def export_huggingface(model: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
@@ -28,6 +26,8 @@ def export_huggingface(model: str | os.PathLike[str], out: str | os.PathLike[str
     tokenizer = load_tokenizer(folder / TOKENIZER)
     files = tokenizer_files(tokenizer)
     theirs = to_huggingface(found)
+    if isinstance(tokenizer, Characters):
+        theirs.config.read_end_as = max(0, tokenizer.alphabet.find("\n"))  # as `latchwork sample` begins a text
     theirs.config.eos_token_id = tokenizer.end  # where generate() stops
     theirs.generation_config.eos_token_id = tokenizer.end
     theirs.save_pretrained(out)
@@ -38,21 +38,29 @@ def export_huggingface(model: str | os.PathLike[str], out: str | os.PathLike[str
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     """Names and contents of the files that `AutoTokenizer` reads."""
     if isinstance(tokenizer, Characters):
-        files = {SUBWORDS: _characters(tokenizer)}
-    elif tokenizer.kind == "subwords":
-        files = {name: content.decode() for name, content in tokenizer.files().items()}
-    else:
-        raise ValueError(f"the tokenizer must be one of subwords or characters to be exported; it is {tokenizer.kind}")
-    values: dict[str, Any] = json.loads(files.get(CONFIG, "{}"))
-    return {**files, CONFIG: json.dumps({**values, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=1) + "\n"}
+        tokenizer = _characters(tokenizer)
+    elif isinstance(tokenizer, Bytes):
+        tokenizer = _bytes(tokenizer)
+    return {name: content.decode() for name, content in tokenizer.files().items()}
 
 
-def _characters(tokenizer: Characters) -> str:
-    """One token a character, as the `tokenizers` library writes it."""
+def _characters(tokenizer: Characters) -> Subwords:
+    """One token a character, as the `tokenizers` library has it; then the end, which the model does not know."""
     library = tokenizers_library()
     vocabulary = {letter: number for number, letter in enumerate(tokenizer.alphabet)}
     theirs = library.Tokenizer(library.models.WordLevel(vocabulary, unk_token=tokenizer.alphabet[0]))
     theirs.pre_tokenizer = library.pre_tokenizers.Split(library.Regex(r"[\s\S]"), "isolated")
     theirs.decoder = library.decoders.Fuse()
-    content: str = theirs.to_str()
-    return content
+    theirs.add_special_tokens([ENDS[0]])
+    return Subwords(theirs.to_str(), ENDS[0])
+
+
+def _bytes(tokenizer: Bytes) -> Subwords:
+    """One token a byte, as the `tokenizers` library has it: byte-level BPE without merges; then the end."""
+    library = tokenizers_library()
+    theirs = library.Tokenizer(library.models.BPE(bytes_of_letters(), []))
+    theirs.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    theirs.decoder = library.decoders.ByteLevel()
+    theirs.add_special_tokens([ENDS[0]])
+    assert theirs.token_to_id(ENDS[0]) == tokenizer.end
+    return Subwords(theirs.to_str(), ENDS[0])

@@ -38,7 +38,7 @@ def _heads(model: nn.Module) -> list[Tensor]:
     embeddings = [
         each.weight
         for name, each in model.named_modules()
-        if isinstance(each, nn.Embedding) and name not in ("position_embedding", "bigram")
+        if isinstance(each, nn.Embedding) and name != "position_embedding"
     ]
     tied = getattr(getattr(model, "config", None), "tie_weights", True)
     return embeddings if tied else []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from math import exp, isfinite
 from typing import Any
@@ -12,19 +13,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from latchwork.files import write_json
+from latchwork.files import read_json, write_json
 from latchwork.modules.state import State
-from latchwork.pretraining.ascent import PART, uphill
 from latchwork.pretraining.batches import Batch, Split, read_batches, rows_of, share, validation_batch
 from latchwork.pretraining.checkpoint import Tell, find_checkpoint, load_checkpoint, load_state, save_checkpoint
 from latchwork.pretraining.config import PretrainingConfig
 from latchwork.pretraining.distributed import Processes, Strategy, accumulate, share_model
 from latchwork.pretraining.network import Network
 from latchwork.pretraining.optimizer import make_optimizer, set_step
-from latchwork.pretraining.schedule import learning_rate
 from latchwork.pretraining.validation import Estimate, estimate
 from latchwork.training.folder import RunFolder
 from latchwork.training.seeds import generator
+from latchwork.training.signals import NEVER, Stop, Stopped
 
 CHECKPOINTS, VALIDATION = "checkpoints", "validation"
 
@@ -62,7 +62,7 @@ Watch = Callable[[Progress], None]
 
 
 class Training:
-    """One run, as one of its processes sees it. What is begun in the folder is gone on with; the first one writes."""
+    """One run, as one of its processes sees it. What is begun in the folder is resumed; the first process writes."""
 
     def __init__(
         self,
@@ -77,11 +77,12 @@ class Training:
         peak: float | None = None,
         watch: Watch | None = None,
         tell: Tell = lambda text: None,
+        stop: Stop = NEVER,
     ) -> None:
         share(rows_of(config, 0), here.rank, here.world)  # an error now rather than at the first step
         self.config, self.model, self.here, self.folder = config, model, here, folder
         self.train_split, self.validation_split = splits
-        self.flops, self.peak, self.watch, self.tell = flops, peak, watch, tell
+        self.flops, self.peak, self.watch, self.tell, self.stop = flops, peak, watch, tell, stop
         network = Network(model)
         self.network = share_model(network, strategy, here)
         if config.compile:
@@ -98,20 +99,30 @@ class Training:
             if self.here.first:
                 self.folder.cut(0)
             return
-        self.place = Place(**load_checkpoint(path, self.model, self.optimizer, self.here))
+        found = load_checkpoint(path, self.model, self.optimizer, self.here)
+        try:
+            self.place = Place(**found)
+        except TypeError as error:
+            raise ValueError(f"{path} is not a checkpoint of this release: {error}") from None
         step = max(0, self.place.step - 1)
         state = load_state(path, share(rows_of(self.config, step), self.here.rank, self.here.world))
         if state is not None:
             self.states = _split(state.to(self.here.device), self.config.batch.micro)
         if self.here.first:
             self.folder.cut(self.place.lines)
-            self.tell(f"going on after step {self.place.step:,} of {self.config.steps:,}")
+            self.tell(f"resuming after step {self.place.step:,} of {self.config.steps:,}")
+        kept = self.folder.path / VALIDATION / f"{self.place.step:08d}.json"
+        if (validated := self.here.agree(read_json(kept) if self.here.first else None)) is not None:
+            self.last_validation = Estimate(validated["mean"], validated["margin"])
 
-    def run(self) -> Place:
-        """Train to the end."""
+    def run(self) -> tuple[Place, Estimate]:
+        """Train to the end; where it stands, and the loss there. When a stop is asked: save, and raise Stopped."""
         config, place = self.config, self.place
         mark = (place.tokens, place.seconds)
+        if self.last_validation is None and self._validates():
+            self.validate()  # a stop has cut it off
         while place.step < config.steps:
+            self.last_validation = None
             start, processor_start = time.monotonic(), time.process_time()
             rate = set_step(self.optimizer, config, place.step)
             loss, norm = self._step()
@@ -135,12 +146,20 @@ class Training:
                 mark = (place.tokens, place.seconds)
             if self.watch is not None:
                 self.watch(progress)
-            done = place.step == config.steps
-            if done or place.step % config.validation.every == 0:
+            if self._validates():
                 self.validate(progress)
-            if done or place.step % config.checkpoint.every == 0:
+            stopping = self.here.any(self.stop.asked)
+            if stopping or place.step == config.steps or place.step % config.checkpoint.every == 0:
                 self.save()
-        return place
+            if stopping:
+                raise Stopped(self.stop.number or signal.SIGTERM)
+        assert self.last_validation is not None
+        return place, self.last_validation
+
+    def _validates(self) -> bool:
+        """Whether there is a validation after this step."""
+        step, every = self.place.step, self.config.validation.every
+        return step == self.config.steps or (step > 0 and step % every == 0)
 
     def _step(self) -> tuple[float, float]:
         """One step of the optimiser; its loss, and the norm of its gradient before clipping."""
@@ -150,14 +169,13 @@ class Training:
         self.network.train()
         self.optimizer.zero_grad()
         rows, total, states = sum(len(batch.tokens) for batch in batches), torch.zeros((), device=here.device), []
-        with self._uphill(batches[0]):
-            for number, batch in enumerate(batches):
-                state = self.states[number] if batch.carried else None
-                with accumulate(self.network, number == len(batches) - 1):
-                    loss, after = self._loss(batch, state)
-                    (loss * (len(batch.tokens) / rows)).backward()
-                total += loss.detach() * (len(batch.tokens) / rows)
-                states.append(after)
+        for number, batch in enumerate(batches):
+            state = self.states[number] if batch.carried else None
+            with accumulate(self.network, number == len(batches) - 1):
+                loss, after = self._loss(batch, state)
+                (loss * (len(batch.tokens) / rows)).backward()
+            total += loss.detach() * (len(batch.tokens) / rows)
+            states.append(after)
         mean = here.mean(total)
         norm: Any = nn.utils.clip_grad_norm_(self.model.parameters(), config.optimizer.clip or float("inf"))
         norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
@@ -169,18 +187,6 @@ class Training:
         self.optimizer.step()
         self.states = states if config.tbptt is not None else []
         return mean, norm
-
-    def _uphill(self, batch: Batch) -> AbstractContextManager[None]:
-        """Within it the weights are where the gradient is to be taken: where they are, or uphill of it."""
-        optimizer = self.config.optimizer
-        if not optimizer.ascent:
-            return nullcontext()
-        rows = -(-len(batch.tokens) // PART)
-        state = self.states[0].select(torch.arange(rows)) if batch.carried else None
-        with accumulate(self.network, last=True):
-            self._loss(batch.first(rows), state)[0].backward()
-        rate = learning_rate(self.config, self.place.step)
-        return uphill(self.model.parameters(), optimizer.ascent * rate / optimizer.learning_rate)
 
     def _loss(self, batch: Batch, state: State | None) -> Any:
         device = self.here.device
@@ -201,6 +207,9 @@ class Training:
         self.network.eval()
         with torch.no_grad():
             for turn in range(each):
+                if self.stop.asked and here.world == 1:  # it begins anew when the run resumes
+                    self.save()
+                    self.stop.check()
                 self._show(progress, f"validating {turn * here.world:,} of {number:,}")
                 batch = validation_batch(config, self.validation_split, min(turn * here.world + here.rank, number - 1))
                 losses[turn] = self._loss(batch, None)[0].double()

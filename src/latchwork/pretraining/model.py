@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from latchwork.files import read_json, write_json
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
-from latchwork.models.checkpoint import CONFIG, FORMAT, WEIGHTS, read_tensors
+from latchwork.models.checkpoint import (
+    CONFIG,
+    FORMAT,
+    MOST_CONFIG,
+    WEIGHTS,
+    check_layers,
+    compare_config,
+    compare_shapes,
+)
+from latchwork.models.config import MOST_LAYERS, MOST_TOKENS
 from latchwork.pretraining.config import ModelConfig
+from latchwork.tensor_files import read_shapes, read_tensors, write_tensors
 
 BASELINE = "latchwork-baseline"  # the format of their config.json
 NEEDED = ("d_model", "n_layers", "d_state")  # of ours; the rest has defaults
+MOST_WIDTH = 1 << 18  # of a baseline
 
 
 def make_model(config: ModelConfig, vocabulary: int) -> nn.Module:
@@ -39,6 +50,10 @@ def make_model(config: ModelConfig, vocabulary: int) -> nn.Module:
     if not set(needed) <= set(config.options) <= {*needed, *optional}:
         may = f", and may be {', '.join(optional)}" if optional else ""
         raise ValueError(f"model.options of {config.kind} must be {', '.join(needed)}{may}; got {dict(config.options)}")
+    for name, value in config.options.items():
+        most = MOST_LAYERS if name == "n_layers" else MOST_WIDTH
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"model.options: {name} must be an integer from 1 to {most:,}; got {value!r:.80}")
     return make(vocabulary, **config.options)
 
 
@@ -74,22 +89,34 @@ def save_model(
         return
     folder.mkdir(parents=True, exist_ok=True)
     values = {"format": BASELINE, "vocabulary": vocabulary, "kind": config.kind, "options": dict(config.options)}
+    write_tensors(folder / WEIGHTS, tensors, {"config": json.dumps(values)})
     write_json(folder / CONFIG, values)
-    temporary = folder / f".{WEIGHTS}.{os.getpid()}.tmp"
-    save_file({name: value.detach().contiguous() for name, value in tensors.items()}, temporary)
-    temporary.replace(folder / WEIGHTS)
 
 
 def load_model(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> nn.Module:
     """The model of a folder, ours or a baseline, in eval mode."""
     folder = Path(folder)
-    values = read_json(folder / CONFIG)
+    path, weights = folder / CONFIG, folder / WEIGHTS
+    values = read_json(path, MOST_CONFIG)
     if values is None or values.get("format") not in (FORMAT, BASELINE):
         raise ValueError(f"{folder} must hold a model: a {CONFIG} of latchwork and {WEIGHTS}")
     if values["format"] == FORMAT:
         return MinMaxRNC_LM.load(folder, device)
-    model = make_model(ModelConfig(kind=values["kind"], options=values["options"]), values["vocabulary"]).to(device)
-    load_tensors(model, read_tensors(folder / WEIGHTS, device))
+    shapes, _ = read_shapes(weights)
+    try:
+        config, vocabulary = ModelConfig(kind=values["kind"], options=values["options"]), values["vocabulary"]
+        if type(vocabulary) is not int or not 1 <= vocabulary <= MOST_TOKENS:
+            raise ValueError(f"vocabulary must be an integer from 1 to {MOST_TOKENS:,}; got {vocabulary!r:.80}")
+        check_layers(config.options.get("n_layers", 0), shapes, weights)
+        with torch.device("meta"):
+            expected = own_tensors(make_model(config, vocabulary))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not the configuration of a baseline: {error}") from error
+    compare_shapes(expected, shapes, weights)
+    tensors, metadata = read_tensors(weights, device)
+    compare_config(metadata, values, path)
+    model = make_model(config, vocabulary).to(device)
+    load_tensors(model, tensors)
     return model.eval()
 
 

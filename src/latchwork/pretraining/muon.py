@@ -6,31 +6,52 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from latchwork.pretraining.matrices import MatrixOptimizer, State, on_whole
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: singular values go to between 0.7 and 1.2 in five rounds
 ROUNDS = 5
 LIKE_ADAM = 0.2  # the root mean square of an entry of AdamW's update, about: Moonshot's, so that one rate serves both
 
 
-class Muon(MatrixOptimizer):
-    """Muon for the matrices between embedding and head: they step along their momentum, made orthogonal.
+class Muon(torch.optim.AdamW):
+    """AdamW, but matrices in groups with a "momentum" step along their momentum, made orthogonal.
 
-    torch.optim.Muon does the same in bfloat16 alone, which most processors do not compute in; this one is in float32
-    where there is no GPU.
+    One optimiser means one schedule and one checkpoint. torch.optim.Muon computes in bfloat16 alone, which most
+    processors do not have; this one computes in float32 where there is no GPU.
     """
 
-    def first_state(self, matrix: Tensor) -> State:
-        """No momentum."""
-        return {"momentum_buffer": torch.zeros_like(matrix)}
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of all groups."""
+        groups = self.param_groups
+        for group in groups:
+            if "momentum" in group:
+                for each in group["params"]:
+                    if each.grad is not None:
+                        self._step_matrix(each, group)
+        try:
+            self.param_groups = [group for group in groups if "momentum" not in group]
+            super().step(closure)
+        finally:
+            self.param_groups = groups
 
-    def direction(self, gradient: Tensor, state: State, group: dict[str, Any]) -> Tensor:
-        """Nesterov's momentum, orthogonal."""
-        state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-        update = gradient.lerp(state["momentum_buffer"], group["momentum"])
-        scale: float = LIKE_ADAM * max(gradient.shape) ** 0.5
-        return on_whole(orthogonalise, update) * scale
+    def _step_matrix(self, matrix: Tensor, group: dict[str, Any]) -> None:
+        if not self.state[matrix]:
+            self.state[matrix] = {"momentum_buffer": torch.zeros_like(matrix)}
+        gradient, buffer = matrix.grad, self.state[matrix]["momentum_buffer"]
+        assert gradient is not None
+        buffer.lerp_(gradient, 1 - group["momentum"])
+        update = _on_whole(gradient.lerp(buffer, group["momentum"]))  # Nesterov's momentum
+        rate = group["lr"] * group["rate"]
+        matrix.mul_(1 - rate * group["weight_decay"])
+        matrix.add_(update, alpha=-rate * LIKE_ADAM * max(matrix.shape) ** 0.5)
+
+
+def _on_whole(matrix: Tensor) -> Tensor:
+    """`orthogonalise`; where processes share a matrix, each computes the whole and keeps its part."""
+    if isinstance(matrix, DTensor):
+        return distribute_tensor(orthogonalise(matrix.full_tensor()), matrix.device_mesh, matrix.placements)
+    return orthogonalise(matrix)
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:

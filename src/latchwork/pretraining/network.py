@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latchwork.models import MinMaxRNC_LM
+from latchwork.ops.cross_entropy import mean_cross_entropy
 
 
 class Network(nn.Module):
@@ -23,7 +23,7 @@ class Network(nn.Module):
             loss, after = self.model.loss(tokens, targets, state, reset=reset)
             return loss, after.detach()
         logits = self.model(tokens)[0]
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), None
+        return mean_cross_entropy(logits.flatten(0, 1), targets.flatten()), None
 
     def layers(self) -> list[nn.Module]:
         """The layers, where each is called as a module: FSDP then holds one at a time."""

@@ -1,4 +1,4 @@
-"""AdamW, Muon or SOAP as a config says, its rate and decay set anew at every step."""
+"""AdamW or Muon, as a config says. Its learning rate and decay are set at every step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from torch import nn
 from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig, at
 from latchwork.pretraining.muon import Muon
 from latchwork.pretraining.schedule import learning_rate
-from latchwork.pretraining.soap import Soap
 
-KINDS = {"adamw": torch.optim.AdamW, "muon": Muon, "soap": Soap}
+KINDS = {"adamw": torch.optim.AdamW, "muon": Muon}
 RATES = "A_log"  # Mamba's, which its authors let no decay touch: by their shape they are a matrix, in their use not
 # What words come in and go out by: AdamW steps it.
-OUTER = re.compile(r"(^|\.)((\w*_)?emb(ed\w*)?|head|lm_head|wte|wpe|bigram)\.")
+OUTER = re.compile(r"(^|\.)((\w*_)?emb(ed\w*)?|head|lm_head|wte|wpe)\.")
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW, fused where torch has it so, alone or with Muon or SOAP for the matrices between embedding and head.
+    """AdamW, fused where torch has it so, alone or with Muon for the matrices between embedding and head.
 
     Groups of parameters: by whether they decay, and who steps them.
     """
@@ -29,7 +28,7 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
             matrix = each.dim() > 1 and not name.endswith(RATES)
             inner = config.name != "adamw" and matrix and each.dim() == 2 and not OUTER.search(name)
             groups.setdefault((config.decay == "all" or matrix, inner), []).append(each)
-    own = {"momentum": config.momentum, "rate": config.matrix_rate, "power": config.power}
+    own = {"momentum": config.momentum, "rate": config.matrix_rate}
     return KINDS[config.name](
         [
             {"params": parameters, "decays": decays, **(own if inner else {})}

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from latchwork.extras import need
 from latchwork.files import read_json, write_json
 from latchwork.pretraining.corpus import MANIFEST, SPLITS, TOKENIZER, Corpus, read_manifest
 from latchwork.pretraining.dataset import parse_dataset
-from latchwork.pretraining.documents import Source, TextFile, find_files
+from latchwork.pretraining.documents import Source, TextFile, file_format, find_files
 from latchwork.pretraining.encoding import Encoder
 from latchwork.pretraining.held_out import HeldOut
 from latchwork.pretraining.make_tokenizer import make_tokenizer
 from latchwork.pretraining.shards import SHARD_TOKENS, SplitWriter, dtype_for, publish, write_manifest
 from latchwork.pretraining.survey import Survey, Watch, survey_sources
 from latchwork.pretraining.tokenizers import Characters, Tokenizer, describe_tokenizer, save_tokenizer
+from latchwork.training.differences import differences, summary
+from latchwork.training.run_lock import run_lock
 
 VALIDATION_DOCUMENTS = 5000
 PLAN = ".plan.json"
@@ -79,6 +82,7 @@ def prepare(
         raise ValueError(f"out must be a folder with a name; got {out}")
     folder = out.with_name(f".{out.name}.partial")
     found = find_sources(sources, field, separator)
+    _check_packages(found)
     if not isinstance(tokenizer, str):
         chosen: Tokenizer | None = tokenizer
     else:
@@ -97,16 +101,21 @@ def prepare(
             "shard_tokens": shard_tokens,
         },
     )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        return _the_same(out, plan)
-    _begin(folder, plan.describe())
-    try:
-        if not (folder / MANIFEST).exists():
-            _write(folder, plan, jobs, watch)
-        publish(folder, out)
-    except ValueError:
-        shutil.rmtree(folder)
-        raise
+    if (made := _the_same(out, plan)) is not None:
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    with run_lock(folder):
+        if (made := _the_same(out, plan)) is not None:  # another process has made it since
+            shutil.rmtree(folder)
+            return made
+        _begin(folder, plan.describe())
+        try:
+            if not (folder / MANIFEST).exists():
+                _write(folder, plan, jobs, watch)
+            publish(folder, out)
+        except ValueError:
+            shutil.rmtree(folder)
+            raise
     return Corpus(out)
 
 
@@ -132,6 +141,16 @@ def find_sources(
     return found
 
 
+def _check_packages(sources: Sequence[Source]) -> None:
+    files = [source.path for source in sources if isinstance(source, TextFile)]
+    needed = {
+        "datasets": len(files) < len(sources),
+        "pyarrow": any(file_format(path) == ".parquet" for path in files),
+        "zstandard": any(path.suffix == ".zst" for path in files),
+    }
+    need("lm", *(module for module, wanted in needed.items() if wanted))
+
+
 def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: int) -> None:
     if count is not None and fraction is not None:
         raise ValueError("validation_documents and validation_fraction: only one of them can be given")
@@ -147,31 +166,39 @@ def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: i
 
 def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: Watch) -> Survey:
     """What an interrupted preparation has found holds while no source has a new stamp."""
-    before = read_json(folder / PLAN)
-    stamps = [source.stamp() for source in sources]
-    if before is not None and before["stamps"] == stamps and bool(before["characters"]) == collect_characters:
-        return Survey(before["preparation"]["sources"], before["characters"])
+    before = read_json(folder / PLAN) or {}
+    stamps, characters = [source.stamp() for source in sources], before.get("characters")
+    found = before["preparation"].get("sources") if isinstance(before.get("preparation"), dict) else None
+    same = before.get("stamps") == stamps and bool(characters) == collect_characters
+    if same and isinstance(found, list) and isinstance(characters, str):
+        return Survey(found, characters)
     return survey_sources(sources, collect_characters, watch)
 
 
-def _the_same(out: Path, plan: Plan) -> Corpus:
+def _the_same(out: Path, plan: Plan) -> Corpus | None:
+    """The corpus that was asked for, if it is there already; another one is an error."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
     if not out.is_dir() or not (out / MANIFEST).exists():
         raise FileExistsError(f"{out} is there already, and is not a corpus")
-    manifest, wanted = read_manifest(out), plan.describe()
-    if any(manifest[key] != wanted[key] for key in ("tokenizer", "preparation")):
-        raise FileExistsError(f"{out} holds another corpus: other text, tokenizer or options; give another folder")
+    if lines := _differences(read_manifest(out), plan.describe()):
+        raise FileExistsError(f"{out} holds another corpus: {summary(lines)}. Choose another --out")
     return Corpus(out)
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    old, new = ({key: each.get(key) for key in ("tokenizer", "preparation")} for each in (there, here))
+    return differences(old, new)
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
     """The folder with its plan, or the one that was left with the same plan."""
     before = read_json(folder / MANIFEST) or read_json(folder / PLAN)
-    if before is not None and any(before[key] != plan[key] for key in ("tokenizer", "preparation")):
+    if before is not None and (lines := _differences(before, plan)):
         raise FileExistsError(
-            f"{folder} holds an interrupted preparation of other text, or with another tokenizer or options; "
-            "repeat that one, or remove the folder"
+            f"{folder} holds an interrupted preparation of another corpus: {summary(lines)}. "
+            "Repeat that one, or remove the folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     for left in folder.rglob(".*.tmp"):
         left.unlink()
     write_json(folder / PLAN, plan)

@@ -1,13 +1,15 @@
-"""Pretrain a language model: begin, or go on, and leave the model, its metrics and a record."""
+"""Pretrain a language model: begin, or resume, and leave the model, its metrics and a record."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import asdict
-from pathlib import Path
+from contextlib import ExitStack, closing
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,16 +17,19 @@ from torch import Tensor, nn
 
 from latchwork.files import read_json
 from latchwork.models import MinMaxRNC_LM
+from latchwork.pretraining.batches import check_splits
 from latchwork.pretraining.checkpoint import Tell
-from latchwork.pretraining.config import PretrainingConfig
+from latchwork.pretraining.config import ModelConfig, PretrainingConfig
 from latchwork.pretraining.corpus import TOKENIZER, Corpus
-from latchwork.pretraining.distributed import Strategy, processes
+from latchwork.pretraining.distributed import Processes, Strategy, processes
 from latchwork.pretraining.flops import flops_per_token, measure_peak
 from latchwork.pretraining.loop import Training, Watch
-from latchwork.pretraining.model import make_model, own_tensors, save_model
+from latchwork.pretraining.model import make_model, own_tensors, parameter_count, save_model
 from latchwork.training.folder import RunFolder
 from latchwork.training.manifest import manifest
+from latchwork.training.run_lock import run_lock
 from latchwork.training.seeds import seed_everything
+from latchwork.training.signals import stop_when_safe
 
 MODEL = "model"
 
@@ -40,27 +45,32 @@ def pretrain(
     watch: Watch | None = None,
     tell: Tell = lambda text: None,
 ) -> dict[str, Any]:
-    """Run, or go on after the last checkpoint, or return the record if it is finished.
+    """Run, or resume from the last checkpoint, or return the record if it is finished.
 
     Under torchrun every process calls it. strategy: how they share the model. peak: floating-point operations a second
     that one process could do, to tell what part is used; None measures it. watch, tell: of the first process alone.
-    On one process, a run that is cut off at any moment and gone on with ends with the bits of one that is not.
+    On one process, a run that is cut off at any moment and resumed ends with the bits of one that is not.
+    SIGINT or SIGTERM: save, and raise Stopped.
     """
     text = Corpus(corpus)
+    if os.environ.get("RANK", "0") == "0":
+        text.verify()  # a changed token would be learnt; the first process reads all files once
     if config.vocabulary not in (None, text.vocabulary):
         raise ValueError(
             f"{config.name} wants a corpus with a vocabulary of {config.vocabulary}; {text.path} has {text.vocabulary}"
         )
-    path = Path(out)
-    if (found := read_json(path / "record.json")) is not None:
-        if not is_of(config, found["config"]):
-            raise ValueError(f"{path} holds a finished run of another config: choose another --out")
+    check_splits(config, len(text.train), len(text.validation))
+    if device == "cpu":
+        _check_memory(config, text.vocabulary)
+    asked = _describe(config, text)
+    folder = RunFolder(out, partial(_complete, asked["corpus"]))
+    if (found := folder.finished(asked)) is not None:
+        tell(f"{folder.path} holds this run, finished: its record is shown")
         return found
-    with processes(device) as here:
-        if here.first:
-            description = _begin(path, config, text)
-        here.wait()
-        folder = RunFolder(path)
+    with processes(device) as here, ExitStack() as held:
+        description = _begin(folder, asked, here, held)
+        if (found := here.agree(read_json(folder.record))) is not None:  # it was finished while we came to the lock
+            return dict(found)
         seed_everything(config.seed)
         model = make_model(config.model, text.vocabulary).to(here.device)
         if isinstance(model, MinMaxRNC_LM):
@@ -68,6 +78,7 @@ def pretrain(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         flops = flops_per_token(model, config.model, config.batch.context)
         types = {torch.float32, torch.bfloat16 if config.precision == "bfloat16" else torch.float32}
+        stop = held.enter_context(stop_when_safe())
         training = Training(
             config,
             model,
@@ -79,15 +90,15 @@ def pretrain(
             peak=peak or measure_peak(here.device, types),
             watch=watch if here.first else None,
             tell=tell if here.first else lambda text: None,
+            stop=stop,
         )
         with closing(training):
-            place = training.run()
-            validation = training.last_validation or training.validate()
+            place, validation = training.run()
         tensors = whole_tensors(model)
         record: dict[str, Any] = {}
         if here.first:
-            save_model(path / MODEL, config.model, text.vocabulary, tensors)
-            shutil.copytree(text.path / TOKENIZER, path / MODEL / TOKENIZER, dirs_exist_ok=True)
+            save_model(folder.path / MODEL, config.model, text.vocabulary, tensors)
+            shutil.copytree(text.path / TOKENIZER, folder.path / MODEL / TOKENIZER, dirs_exist_ok=True)
             record = {
                 "config": config.to_dict(),
                 "parameters": parameters,
@@ -104,14 +115,65 @@ def pretrain(
     return record
 
 
-def _begin(path: Path, config: PretrainingConfig, text: Corpus) -> dict[str, Any]:
-    """Write the manifest, or check that the folder is of this config and these tokens."""
-    tokens = {"vocabulary": text.vocabulary, "train": len(text.train), "validation": len(text.validation)}
-    begun = (read_json(path / "manifest.json") or {}).get("config", {}).get("pretraining")
-    own = begun if begun is not None and is_of(config, begun) else config.to_dict()
-    description = manifest({"pretraining": own, "corpus": tokens})
-    RunFolder(path).begin(description)
+def _begin(folder: RunFolder, asked: dict[str, Any], here: Processes, held: ExitStack) -> dict[str, Any]:
+    """Lock the folder and write its manifest. What keeps the first process from that is an error in all."""
+    description: dict[str, Any] = {}
+    problem: Exception | None = None
+    if here.first:
+        description = manifest(asked)
+        try:
+            held.enter_context(run_lock(folder.path))
+            folder.begin(description)
+        except (OSError, ValueError) as error:
+            problem = error
+    problem = here.agree(problem)
+    if problem is not None:
+        raise problem
     return description
+
+
+def _check_memory(config: PretrainingConfig, vocabulary: int) -> None:
+    """Raise MemoryError, before anything is made, if weights, gradients, moments and tokens do not fit this machine."""
+    try:
+        have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # a system that does not say
+        return
+    needed = 8 * config.batch.micro * config.batch.context + 16 * _parameters(config.model, vocabulary)
+    if needed > have:
+        raise MemoryError(f"{config.name} needs {needed / 1e9:,.0f} GB at least; this machine has {have / 1e9:,.0f} GB")
+
+
+def _parameters(config: ModelConfig, vocabulary: int) -> int:
+    """How many parameters a model would have; every layer beyond the second has as many as the third."""
+    layers = config.options.get("n_layers")
+    try:
+        if not isinstance(layers, int) or layers <= 3:
+            return parameter_count(config, vocabulary)
+        few = [replace(config, options={**config.options, "n_layers": each}) for each in (2, 3)]
+        two, three = (parameter_count(each, vocabulary) for each in few)
+    except RuntimeError as error:  # torch cannot even count them
+        raise MemoryError(f"model.options {dict(config.options)} are too large: {error}") from None
+    return two + (layers - 2) * (three - two)
+
+
+def _describe(config: PretrainingConfig, text: Corpus) -> dict[str, Any]:
+    hashes = json.dumps([text.manifest["tokenizer"], text.manifest["splits"]], sort_keys=True).encode()
+    tokens = {
+        "vocabulary": text.vocabulary,
+        "train": len(text.train),
+        "validation": len(text.validation),
+        "sha256": hashlib.sha256(hashes).hexdigest(),
+    }
+    return {"pretraining": config.to_dict(), "corpus": tokens}
+
+
+def _complete(corpus: Mapping[str, Any], config: Any) -> Any:
+    """A field that was not there yet when a manifest was written: of the config its default, of the corpus this one."""
+    try:
+        values = PretrainingConfig.from_dict(config["pretraining"]).to_dict()
+        return {"pretraining": values, "corpus": {"sha256": corpus["sha256"], **config["corpus"]}}
+    except (KeyError, TypeError, ValueError):
+        return config
 
 
 def is_of(config: PretrainingConfig, values: Mapping[str, Any]) -> bool:

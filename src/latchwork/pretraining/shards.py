@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import numpy
 from numpy.typing import ArrayLike
 
-from latchwork.files import read_json, write_json
-from latchwork.pretraining.corpus import DTYPES, FORMAT, MANIFEST, SPLITS, TOKENIZER, VERSION, Corpus, file_hash
+from latchwork.files import file_hash, inside, read_json, write_json
+from latchwork.pretraining.corpus import DTYPES, FORMAT, MANIFEST, SPLITS, TOKENIZER, VERSION, Corpus
 from latchwork.pretraining.tokenizers import Tokenizer, describe_tokenizer, save_tokenizer
 
 SHARD_TOKENS = 2**26
@@ -29,7 +29,7 @@ class SplitWriter:
     def __init__(self, folder: Path, split: str, dtype: str, shard_tokens: int = SHARD_TOKENS) -> None:
         self._folder, self._split, self._dtype, self._shard_tokens = folder, split, DTYPES[dtype], shard_tokens
         self._shards: list[dict[str, Any]] = []
-        while (done := read_json(self._note(len(self._shards)))) is not None and self._is_whole(done):
+        while (done := self._finished(len(self._shards))) is not None:
             self._shards.append(done)
         self._file: BinaryIO | None = None
         self._hash, self._tokens, self._bytes = hashlib.sha256(), 0, 0
@@ -118,9 +118,18 @@ class SplitWriter:
         self._shards.append(done)
         self._forget()
 
-    def _is_whole(self, done: Mapping[str, Any]) -> bool:
-        shard = self._folder / done["file"]
-        return shard.is_file() and bool(shard.stat().st_size == done["tokens"] * self._dtype.itemsize)
+    def _finished(self, number: int) -> dict[str, Any] | None:
+        """What the note of a shard says, if note, tokens and index are whole. Else the shard is made again."""
+        try:
+            done = read_json(self._note(number))
+            if done is None:
+                return None
+            shard, starts = inside(self._folder, done["file"], self._note(number)), self._starts_of(number)
+            _ = int(done["bytes"]), str(done["sha256"])
+            sizes = done["tokens"] * self._dtype.itemsize, done["documents"] * 8
+            return done if sizes == (shard.stat().st_size, starts.stat().st_size) else None
+        except (KeyError, OSError, TypeError, ValueError):
+            return None
 
     def _temporary(self) -> Path:
         return self._folder / f".{self._split}.{os.getpid()}.tmp"

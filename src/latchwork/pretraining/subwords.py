@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy
 
-from latchwork.pretraining.tokenizers import SUBWORDS, ByteStream, TextStream, Tokens
+from latchwork.files import read_json, read_text
+from latchwork.pretraining.tokenizers import MOST_BYTES, SUBWORDS, ByteStream, TextStream, Tokens
 
 CONFIG = "tokenizer_config.json"
+MOST_TOKENS = 1 << 24
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # looked for where nothing names the end
 
 
@@ -27,16 +29,15 @@ class Subwords:
     kind = "subwords"
 
     def __init__(self, content: str, end: str | None) -> None:
-        self._library = tokenizers_library()
-        self._content, self._end = content, end
-        try:
-            self._tokenizer = self._library.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"content must be a tokenizer.json: {error}") from None
+        self._content, self._end, self._tokenizer = content, end, _parse(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
         self.vocabulary = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        if not 1 <= self.vocabulary <= MOST_TOKENS:
+            raise ValueError(
+                f"content must have 1 to {MOST_TOKENS:,} tokens; it has numbers up to {self.vocabulary - 1:,}"
+            )
         self.end: int | None = None if end is None else self._tokenizer.token_to_id(end)
         if end is not None and self.end is None:
             raise ValueError(f"end must be a token of the vocabulary; got {end!r}")
@@ -44,15 +45,16 @@ class Subwords:
     @classmethod
     def load(cls, path: Path) -> Subwords:
         """From a tokenizer.json. A tokenizer_config.json beside it names the end; else the usual names are tried."""
-        content = path.read_text(encoding="utf-8")
+        content, config = read_text(path, MOST_BYTES), path.with_name(CONFIG)
+        values = read_json(config) or {}
         try:
-            config = path.with_name(CONFIG)
-            if config.is_file():
-                values = json.loads(config.read_text(encoding="utf-8"))
-                if "eos_token" in values:
-                    end = values["eos_token"]
-                    return cls(content, end["content"] if isinstance(end, dict) else end)
-            return cls(content, _usual_end(content))
+            if "eos_token" not in values:
+                return cls(content, _usual_end(content))
+            end = values["eos_token"]
+            end = end.get("content") if isinstance(end, dict) else end
+            if not isinstance(end, str | None):
+                raise ValueError(f"{config} must have a text as eos_token; it has {end!r:.80}")
+            return cls(content, end)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -108,11 +110,11 @@ class Subwords:
     @cached_property
     def _raw(self) -> list[bytes] | None:
         """The bytes of each token, if its letters are bytes; a special token has none."""
-        values: dict[str, Any] = json.loads(self._content)
-        if (values.get("decoder") or {}).get("type") != "ByteLevel" or values.get("normalizer") is not None:
+        decoder, normalizer = self._tokenizer.decoder, self._tokenizer.normalizer
+        if not isinstance(decoder, tokenizers_library().decoders.ByteLevel) or normalizer is not None:
             return None
         added = self._tokenizer.get_added_tokens_decoder()
-        byte = _bytes_of_letters()
+        byte = bytes_of_letters()
         raw = [b""] * self.vocabulary
         for token, number in self._tokenizer.get_vocab(with_added_tokens=True).items():
             if number in added:
@@ -153,16 +155,23 @@ def tokenizers_library() -> Any:
         raise ImportError("this tokenizer needs the tokenizers library: pip install 'latchwork[lm]'") from None
 
 
+def _parse(content: str) -> Any:
+    """A tokenizer.json as the library's tokenizer."""
+    try:
+        return tokenizers_library().Tokenizer.from_str(content)
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"content must be a tokenizer.json: {error}") from None
+
+
 def _usual_end(content: str) -> str | None:
-    values = json.loads(content)
-    added = [each.get("content") for each in values.get("added_tokens", [])]
+    added = [each.content for each in _parse(content).get_added_tokens_decoder().values()]
     return next((each for each in ENDS if each in added), None)
 
 
-def _bytes_of_letters() -> dict[str, int]:
+def bytes_of_letters() -> dict[str, int]:
     """Byte-level BPE writes a byte as a letter: printable Latin-1 as itself, the others from U+0100 on in turn.
 
-    >>> letters = _bytes_of_letters()
+    >>> letters = bytes_of_letters()
     >>> len(letters), letters["a"], letters["Ġ"]
     (256, 97, 32)
     """

@@ -13,8 +13,12 @@ from typing import Any, Protocol
 import numpy
 from numpy.typing import NDArray
 
+from latchwork.files import check_hashes, read_json, write_json
+
 Tokens = NDArray[numpy.int64]
 CHARACTERS, BYTES, SUBWORDS = "characters.json", "bytes.json", "tokenizer.json"
+HASHES = "sha256.json"  # of these files
+MOST_BYTES = 1 << 28  # of each
 
 
 class TextStream(Protocol):
@@ -174,22 +178,29 @@ class ByteStream:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> None:
-    """Write the tokenizer's files into a folder, which is made if missing; each whole or not at all."""
+    """Write the tokenizer's files, then their hashes, into a folder, which is made if missing; each whole or not."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / HASHES).unlink(missing_ok=True)  # of another tokenizer
     for name, content in tokenizer.files().items():
         temporary = folder / f".{name}.{os.getpid()}.tmp"
         temporary.write_bytes(content)
         temporary.replace(folder / name)
+    write_json(folder / HASHES, describe_tokenizer(tokenizer)["files"])
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that `save_tokenizer` wrote."""
+    """The tokenizer that `save_tokenizer` wrote. One that has changed since is an error; one without hashes is not."""
     folder = Path(folder)
+    if (hashes := read_json(folder / HASHES)) is not None:
+        check_hashes(folder, hashes, folder / HASHES, MOST_BYTES)
     if (folder / CHARACTERS).is_file():
+        values = read_json(folder / CHARACTERS) or {}
         try:
-            return Characters(json.loads((folder / CHARACTERS).read_text(encoding="utf-8"))["characters"])
-        except (ValueError, KeyError, TypeError) as error:
+            if not isinstance(values.get("characters"), str):
+                raise ValueError(f"it must have a text under 'characters'; it has {values!r:.80}")
+            return Characters(values["characters"])
+        except ValueError as error:
             raise ValueError(f"{folder / CHARACTERS} is not whole: {error}") from error
     if (folder / BYTES).is_file():
         return Bytes()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from latchwork.evaluation.statistics import wilson
+from latchwork.evaluation.statistics import FEW, wilson
 from latchwork.reports.diagnostics import COLOURS as CAUSE_COLOURS
-from latchwork.reports.records import Group, Record, best_run
-from latchwork.reports.tables import TITLES
+from latchwork.reports.records import Group, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,7 @@ INK, PAPER, QUIET = "#24292f", "#ffffff", "#767676"  # on a page, ink and paper 
 COLOURS = {"minmax": "#0072b2", "mamba": "#d55e00", "slstm": "#009e73", "mlstm": "#cc79a7", "xlstm": "#e69f00"}
 OTHER = "#56b4e9"
 PATTERNS: tuple[Any, ...] = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (1, 3)))
+LONGEST = 60  # characters of a name
 STEPS = 40  # of the sequence that a trained network's states are drawn over
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -44,57 +45,12 @@ SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
 }
 BAND = (
-    "Band: from the lowest to the highest seed; where there is one seed, Wilson's 95% interval, which takes answers as "
-    "independent."
+    "Band: from the lowest to the highest seed; where there is one seed, Wilson's 95% interval with each sequence "
+    f"counted as one answer, and none for fewer than {FEW} sequences."
 )
 
 
-class Picture(NamedTuple):
-    """A figure that is done: a name for its file, a title, a caption, and the SVG."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-
-
-def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Picture]:
-    """Every figure of a report: accuracy and training for each table, states where weights are at hand.
-
-    folder: what `read_records` was given.
-    """
-    done = []
-    for table in dict.fromkeys(group.first["table"] for group in groups):
-        chosen = [group for group in groups if group.first["table"] == table]
-        title = TITLES.get(table, table.replace("_", " ").capitalize())
-        if table == "ablation":
-            caption = (
-                "Ablation: share of seeds that reached perfect validation accuracy, with Wilson's 95% interval. "
-                "Circles: the paper's."
-            )
-            done.append(
-                _picture("ablation-converged", "Ablation: seeds that converged", caption, plot_converged(chosen))
-            )
-            continue
-        rest = f"{BAND} Dashed grey: the best constant answer."
-        if lines := [group for group in chosen if not _few(group)]:
-            caption = f"{title}: accuracy over the position in the sequence, mean of all seeds. {rest}"
-            heading = f"{title}: accuracy over position"
-            done.append(_picture(f"accuracy-{table}", heading, caption, plot_accuracy(lines)))
-        if points := [group for group in chosen if _few(group)]:
-            caption = f"{title}: accuracy at the few steps where an answer is asked for, mean of all seeds. {rest}"
-            done.append(_picture(f"answers-{table}", f"{title}: accuracy", caption, plot_answers(points)))
-        caption = f"{title}: training, one line a seed. The thick line is the seed of the best validation accuracy."
-        done.append(_picture(f"training-{table}", f"{title}: training", caption, plot_training(chosen)))
-        if (record := _with_weights(Path(folder), chosen)) is not None:
-            caption = (
-                f"States of {record['experiment']}, seed {record['seed']} ({record['scale']}), over {STEPS} steps of "
-                "an evaluation sequence, one row a layer. Left: the value of each state scalar. Right: what became of "
-                "it. The scalars that hold most often are at the top."
-            )
-            figure = plot_trained_states(folder, record)
-            done.append(_picture(f"states-{table}", f"{title}: states of a trained network", caption, figure))
-    return done
+CONSTANT = ("constant", "constant, expected")  # of the data that was evaluated; of such data
 
 
 def plot_accuracy(groups: Sequence[Group]) -> Figure:
@@ -106,10 +62,10 @@ def plot_accuracy(groups: Sequence[Group]) -> Figure:
             places, middle, low, high = accuracy_by_position(group)
             axes.plot(places, middle, **style[_key(group)])
             axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
-        axes.axhline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label="constant")
+        axes.axhline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label=_constant_name(chosen))
         longest = max(value for group in chosen for value in group.values("evaluation", "length"))
         axes.set(xscale="log", xlim=(1, max(2, longest)), ylim=(0, 102), yticks=(0, 25, 50, 75, 100))
-        axes.set_title(task, loc="left", fontsize=9)
+        axes.set_title(_text(task), loc="left", fontsize=9)
         axes.set_xlabel("position (steps)")
         if number % _columns(len(panels)) == 0:
             axes.set_ylabel("accuracy (%)")
@@ -140,7 +96,7 @@ def plot_training(groups: Sequence[Group]) -> Figure:
         accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
         for axes in (losses, accuracies):
             axes.locator_params(axis="x", integer=True)
-        losses.set_title(task, loc="left", fontsize=9)
+        losses.set_title(_text(task), loc="left", fontsize=9)
     _legend(figure)
     return figure
 
@@ -154,7 +110,7 @@ def plot_answers(groups: Sequence[Group]) -> Figure:
             colour = COLOURS.get(group.first["model"].split("-")[0], OTHER)
             axes.plot([min(low), max(high)], [place, place], color=colour, linewidth=1.5)
             axes.plot(sum(middle) / len(middle), place, "o", color=colour, clip_on=False)
-        axes.axvline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label="constant")
+        axes.axvline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label=_constant_name(chosen))
     _legend(figure)
     return figure
 
@@ -187,17 +143,18 @@ def plot_trained_states(folder: str | os.PathLike[str], record: Record, steps: i
     folder: what `read_records` was given. The weights are best.safetensors in the folder of the run.
     """
     import torch
-    from safetensors.torch import load_file
 
     from latchwork.evaluation.diagnostics import latch_report
     from latchwork.experiments import EXPERIMENTS
     from latchwork.tasks import make_task
+    from latchwork.tensor_files import read_tensors
 
     weights = Path(folder) / record["run"] / "best.safetensors"
-    task = make_task(record["task"])
-    model: Any = EXPERIMENTS[record["experiment"]].make_model(task.vocabulary).eval()
+    experiment = EXPERIMENTS[record["experiment"]]
+    task = make_task(experiment.task)  # not the record's word for it
+    model: Any = experiment.make_model(task.vocabulary).eval()
     try:
-        model.load_state_dict(load_file(weights))
+        model.load_state_dict(read_tensors(weights)[0])
     except (RuntimeError, OSError) as error:
         raise ValueError(f"{weights} must hold the weights of {record['experiment']}: {error}") from error
     tokens = task.sample("evaluation", 0, 1, steps).tokens
@@ -221,10 +178,14 @@ def accuracy_by_position(group: Group) -> tuple[list[float], list[float], list[f
     for positions in group.values("evaluation", "positions"):
         for first, end, asked, right in positions:
             buckets.setdefault((first, end), []).append((asked, right))
+    sequences = group.first["evaluation"]["sequences"]
     places, middle, low, high = [], [], [], []
     for (first, end), counts in sorted(buckets.items()):
         shares = [right / asked for asked, right in counts]
-        bounds = (min(shares), max(shares)) if len(group.records) > 1 else wilson(counts[0][1], counts[0][0])
+        bounds = min(shares), max(shares)
+        if len(group.records) == 1 and sequences >= FEW:
+            independent = min(counts[0][0], sequences)
+            bounds = wilson(shares[0] * independent, independent)
         places.append(math.sqrt((first + 1) * end))
         middle.append(100 * sum(shares) / len(shares))
         low.append(min(100 * bounds[0], middle[-1]))
@@ -238,25 +199,10 @@ def render(figure: Figure, name: str) -> str:
 
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the reader's fonts draw the letters, not those at hand
         figure.savefig(file, format="svg", metadata=nothing)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-
-
-def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
-    return Picture(name, title, caption, render(figure, name))
-
-
-def _with_weights(folder: Path, groups: Sequence[Group]) -> Record | None:
-    """The best run of the first group whose latches can be drawn."""
-    from latchwork.experiments import EXPERIMENTS
-
-    for group in groups:
-        if group.first["model"].startswith("minmax") and group.experiment in EXPERIMENTS:
-            found = [each for each in group.records if (folder / each["run"] / "best.safetensors").exists()]
-            if found:
-                return best_run(found)
-    return None
 
 
 def _matplotlib() -> Any:
@@ -278,9 +224,16 @@ def _names(groups: Sequence[Group]) -> dict[Key, str]:
     scales, names = {group.scale for group in groups}, {}
     for group in groups:
         sizes = {each.batch_size for each in groups if (each.label, each.scale) == (group.label, group.scale)}
-        name = group.label + (f", {group.scale}" if len(scales) > 1 else "")
+        name = _text(group.label) + (f", {_text(group.scale)}" if len(scales) > 1 else "")
         names[_key(group)] = name + (f", batch {group.batch_size}" if len(sizes) > 1 else "")
     return names
+
+
+def _text(text: str) -> str:
+    """A name as matplotlib draws it: on one line, not too long, its $ no formula, its first _ no reason to hide it."""
+    line = " ".join(text.split())
+    line = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return (f" {line}" if line.startswith("_") else line).replace("$", r"\$")
 
 
 def _constant(groups: Sequence[Group]) -> float:
@@ -289,7 +242,11 @@ def _constant(groups: Sequence[Group]) -> float:
     return float(100 * sum(values) / len(values))
 
 
-def _few(group: Group) -> bool:
+def _constant_name(groups: Sequence[Group]) -> str:
+    return CONSTANT[any(group.constant_is_expected for group in groups)]
+
+
+def is_few(group: Group) -> bool:
     """Whether answers were asked for at so few places that a line would say nothing."""
     return max(len(each) for each in group.values("evaluation", "positions")) < 4
 
@@ -315,7 +272,7 @@ def _lists(groups: Sequence[Group], label: str) -> tuple[Figure, list[tuple[Axes
         labels = [names[_key(group)] for group in chosen]
         axes.set(yticks=range(len(chosen)), yticklabels=labels, ylim=(len(chosen) - 0.4, -0.6), xlim=(0, 100))
         axes.grid(axis="x", color=QUIET, alpha=0.25, linewidth=0.5)
-        axes.set_title(task, loc="left", fontsize=9)
+        axes.set_title(_text(task), loc="left", fontsize=9)
     rows[-1].set_xlabel(label)
     return figure, list(zip(rows, tasks.values(), strict=True))
 
@@ -356,8 +313,9 @@ def _legend(figure: Figure) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             names.setdefault(label, handle)
-    if "constant" in names:
-        names["constant"] = names.pop("constant")  # to the end
+    for label in CONSTANT:
+        if label in names:
+            names[label] = names.pop(label)  # to the end
     with _matplotlib().rc_context(SETTINGS):
         figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=min(6, len(names)))
 

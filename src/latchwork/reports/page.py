@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from latchwork.reports.figures import INK, PAPER, Picture
+from latchwork.reports.figures import INK, PAPER
+from latchwork.reports.markup import Markup, element, join
+from latchwork.reports.pictures import Picture
 from latchwork.reports.records import Group, Record
 from latchwork.reports.tables import Cell, Table
 
@@ -128,80 +130,99 @@ def make_page(
     """The page. title, about, summary: plain text; about in paragraphs. runs: the table after the figures."""
     links = [*((table.name, table.title) for table in tables), ("figures", "Figures")]
     links += [(runs.name, runs.title), ("manifests", "Manifests")]
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{STYLE}</style>",
-            "</head>",
-            "<body>",
-            "<header>",
-            f"<h1>{escape(title)}</h1>",
-            f'<p class="summary">{escape(summary)}</p>',
-            *(f"<p>{escape(paragraph)}</p>" for paragraph in about),
-            '<nav aria-label="Contents"><ul>',
-            *(f'<li><a href="#{escape(name)}">{escape(text)}</a></li>' for name, text in links),
-            "</ul></nav>",
-            "</header>",
-            "<main>",
-            '<form class="filter" role="search" hidden><label for="filter">Filter rows</label>',
-            '<input id="filter" type="search" autocomplete="off" placeholder="latching minmax">',
-            '<output id="shown" for="filter" aria-live="polite"></output></form>',
-            *(_table(table) for table in tables),
-            '<section id="figures"><h2>Figures</h2>',
-            *(_figure(picture) for picture in figures),
-            "</section>",
-            _table(runs),
-            '<section id="manifests"><h2>Manifests</h2>',
-            '<p class="note">What each run was made with: the commit of the source (a + marks files changed since), '
-            "versions, hardware, date.</p>",
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("link", rel="icon", href="data:,"),
+        element("title", title),
+        element("style", Markup(STYLE)),
+    )
+    header = element(
+        "header",
+        element("h1", title),
+        element("p", summary, class_="summary"),
+        *(element("p", paragraph) for paragraph in about),
+        element(
+            "nav",
+            element("ul", *(element("li", element("a", text, href=f"#{name}")) for name, text in links)),
+            aria_label="Contents",
+        ),
+    )
+    search = element(
+        "form",
+        element("label", "Filter rows", for_="filter"),
+        element("input", id="filter", type="search", autocomplete="off", placeholder="latching minmax"),
+        element("output", id="shown", for_="filter", aria_live="polite"),
+        class_="filter",
+        role="search",
+        hidden=True,
+    )
+    note = (
+        "What each run was made with: the commit of the source (a + marks files changed since), versions, hardware, "
+        "date."
+    )
+    main = [
+        search,
+        *(_table(table) for table in tables),
+        element("section", element("h2", "Figures"), *(_figure(picture) for picture in figures), id="figures"),
+        _table(runs),
+        element(
+            "section",
+            element("h2", "Manifests"),
+            element("p", note, class_="note"),
             *(_manifest(record) for group in groups for record in group.records),
-            "</section>",
-            "</main>",
-            f"<script>{SCRIPT}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+            id="manifests",
+        ),
+    ]
+    body = element("body", header, element("main", join(main, "\n")), element("script", Markup(SCRIPT)))
+    return "<!DOCTYPE html>\n" + element("html", head, "\n", body, lang="en") + "\n"
 
 
-def inline_svg(svg: str, name: str, label: str) -> str:
-    """An SVG file as an element of a page: its ids are made unique by name, its ink and paper are the page's."""
+def inline_svg(svg: str, name: str, label: str) -> Markup:
+    """An SVG file of ours as an element of a page: its ids are made unique by name, its ink and paper are the page's.
+
+    name: a `slug`. What stands between tags is left alone.
+    """
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\s*xmlns(:\w+)?="[^"]*"', "", svg)
-    svg = svg.replace("xlink:href=", "href=")
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = svg.replace("url(#", f"url(#{name}-")
-    svg = svg.replace(INK, "currentColor").replace(f"fill: {PAPER}", "fill: none")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip()
+    svg = re.sub(r"<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+
+    def adapt(match: re.Match[str]) -> str:
+        tag = re.sub(r'\s*xmlns(:\w+)?="[^"]*"', "", match[0])
+        tag = tag.replace("xlink:href=", "href=").replace('href="#', f'href="#{name}-')
+        tag = re.sub(r'\sid="', f' id="{name}-', tag).replace("url(#", f"url(#{name}-")
+        return tag.replace(INK, "currentColor").replace(f"fill: {PAPER}", "fill: none")
+
+    svg = re.sub(r"<[^>]*>", adapt, svg)
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip())
 
 
-def _table(table: Table) -> str:
-    def kind(column: int) -> str:
-        return ' class="word"' if _is_word(table, column) else ""
+def _table(table: Table) -> Markup:
+    def kind(column: int) -> str | None:
+        return "word" if _is_word(table, column) else None
 
-    head = "".join(
-        f'<th scope="col"{kind(column)}><button type="button">{escape(text)}</button></th>'
-        for column, text in enumerate(table.head)
+    head = element(
+        "tr",
+        *(
+            element("th", element("button", text, type="button"), scope="col", class_=kind(column))
+            for column, text in enumerate(table.head)
+        ),
     )
-    rows = "\n".join(
-        "<tr>" + "".join(_cell(cell, n, kind(n)) for n, cell in enumerate(row)) + "</tr>" for row in table.rows
-    )
-    name = escape(table.name)
-    return (
-        f'<section id="{name}"><h2 id="{name}-title">{escape(table.title)}</h2>\n'
-        f'<p class="note">{escape(table.caption)}</p>\n'
-        f'<div class="scroll" role="region" aria-labelledby="{name}-title" tabindex="0">'
-        f'<table aria-labelledby="{name}-title">\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div></section>"
+    rows = [element("tr", *(_cell(cell, n, kind(n)) for n, cell in enumerate(row))) for row in table.rows]
+    title = f"{table.name}-title"
+    return element(
+        "section",
+        element("h2", table.title, id=title),
+        element("p", table.caption, class_="note"),
+        element(
+            "div",
+            element("table", element("thead", head), element("tbody", join(rows, "\n")), aria_labelledby=title),
+            class_="scroll",
+            role="region",
+            aria_labelledby=title,
+            tabindex=0,
+        ),
+        id=table.name,
     )
 
 
@@ -210,22 +231,22 @@ def _is_word(table: Table, column: int) -> bool:
     return any(isinstance(row[column].value, str) for row in table.rows)
 
 
-def _cell(cell: Cell, column: int, kind: str) -> str:
-    value = "" if cell.value is None else f' data-value="{escape(str(cell.value))}"'
+def _cell(cell: Cell, column: int, kind: str | None) -> Markup:
     if column == 0:
-        return f'<th scope="row"{kind}{value}>{escape(cell.text)}</th>'
-    return f"<td{kind}{value}>{escape(cell.text)}</td>"
+        return element("th", cell.text, scope="row", class_=kind, data_value=cell.value)
+    return element("td", cell.text, class_=kind, data_value=cell.value)
 
 
-def _figure(picture: Picture) -> str:
-    svg = inline_svg(picture.svg, picture.name, picture.title)
-    return (
-        f'<figure id="{escape(picture.name)}">\n<div tabindex="0">{svg}</div>\n'
-        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+def _figure(picture: Picture) -> Markup:
+    return element(
+        "figure",
+        element("div", inline_svg(picture.svg, picture.name, picture.title), tabindex=0),
+        element("figcaption", picture.caption),
+        id=picture.name,
     )
 
 
-def _manifest(record: Record) -> str:
+def _manifest(record: Record) -> Markup:
     manifest: Mapping[str, Any] = record.get("manifest") or {}
     lines = {
         "folder": record["run"],
@@ -237,13 +258,9 @@ def _manifest(record: Record) -> str:
         "trainer": f"{record.get('trainer')}, batch {record['batch_size']}",
         "changes": _pairs(record.get("changes")),
     }
-    shown = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
-        for name, value in lines.items()
-        if value not in (None, "")
-    )
+    shown = [element("dt", name) + element("dd", value) for name, value in lines.items() if value not in (None, "")]
     summary = f"{record['experiment']}, {record['scale']}, batch {record['batch_size']}, seed {record['seed']}"
-    return f"<details><summary>{escape(summary)}</summary><dl>{shown}</dl></details>"
+    return element("details", element("summary", summary), element("dl", *map(Markup, shown)))
 
 
 def _pairs(values: Mapping[str, Any] | None) -> str:

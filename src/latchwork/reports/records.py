@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -10,17 +9,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latchwork.evaluation.statistics import Interval, bootstrap
+from latchwork.evaluation.statistics import FEW, Interval, accuracy_interval, wilson
+from latchwork.files import read_json
 
 Record = dict[str, Any]
 
-CONFIDENCE = 0.99  # of the interval of an accuracy, as in the evaluation's protocol
+ENDS = ("perfect", "all epochs", "no improvement", "sure", "all data sets")  # of a run that was not cut short
 TABLES = ("latching", "sequences", "induction_heads")  # in the paper's order; others follow, by name
-NEEDED = {  # what a record must have to be reported
-    "": ("experiment", "table", "task", "model", "scale", "batch_size", "seed", "parameters", "training", "evaluation"),
-    "training": ("train_accuracy", "validation_accuracy", "seconds", "epochs"),
-    "evaluation": ("length", "sequences", "average", "minimum", "change", "constant", "positions", "seconds"),
+TEXT, SHARE, WHOLE, NUMBER = "text", "a number from 0 to 1", "a whole number of at least 0", "a number"
+# What a record must have to be reported. A ? marks what may be missing or null; a list holds any number of its item.
+SHAPE: dict[str, Any] = {
+    **dict.fromkeys(("experiment", "table", "task", "model", "scale"), TEXT),
+    **dict.fromkeys(("batch_size", "seed", "parameters"), WHOLE),
+    "training": {
+        "stopped?": TEXT,
+        **dict.fromkeys(("train_accuracy", "validation_accuracy"), SHARE),
+        "seconds": NUMBER,
+        "epochs": [{"loss?": NUMBER, "validation_accuracy": SHARE}],
+    },
+    "evaluation": {
+        "stopped?": TEXT,
+        **dict.fromkeys(("length", "sequences"), WHOLE),
+        "average": {"mean": SHARE},
+        "minimum": {"mean": SHARE},
+        **dict.fromkeys(("change?", "constant", "expected_constant?"), SHARE),
+        "by_sequence?": dict.fromkeys(("asked", "right", "asked_asked", "asked_right", "right_right"), WHOLE),
+        "positions": [[WHOLE]],
+        "seconds": NUMBER,
+    },
+    "published?": [NUMBER],
+    "converged?": [WHOLE],
+    "changes?": {},
+    "manifest?": {"versions?": {}, "hardware?": {}},
 }
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+LARGEST = 1 << 100  # of whole numbers
 
 
 @dataclass(frozen=True)
@@ -43,12 +66,42 @@ class Group:
         return self.experiment.rsplit("/", 1)[-1]
 
     @property
-    def accuracy(self) -> Interval:
-        """Mean evaluation accuracy and its bootstrap interval: over seeds, or over the data sets of a single seed."""
-        if len(self.records) == 1:
-            average = self.first["evaluation"]["average"]
-            return Interval(average["mean"], average["low"], average["high"])
-        return bootstrap([each["evaluation"]["average"]["mean"] for each in self.records], CONFIDENCE)
+    def accuracies(self) -> list[float]:
+        """The evaluation accuracy of each seed."""
+        return self.values("evaluation", "average", "mean")
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95% interval of a single seed's accuracy; None of several seeds, and of fewer than FEW sequences.
+
+        Of a record that does not say how its sequences differ, each sequence counts as one answer: the interval is
+        then as wide as it can be.
+        """
+        evaluation = self.first["evaluation"]
+        sequences, mean = evaluation["sequences"], evaluation["average"]["mean"]
+        if len(self.records) > 1 or sequences < FEW:
+            return None
+        if "by_sequence" in evaluation:
+            return accuracy_interval(evaluation["by_sequence"], sequences)
+        return Interval(mean, *wilson(mean * sequences, sequences))
+
+    @property
+    def constant_is_expected(self) -> bool:
+        """Whether a record holds what to expect of the best constant answer, and not what it scores on its data."""
+        return any("expected_constant" not in each["evaluation"] for each in self.records)
+
+    @property
+    def stopped(self) -> str:
+        """What was cut short, and how often; empty if training and evaluation of every seed ran to their end."""
+        reasons = [
+            f"{part} stopped: {each[part]['stopped']}"
+            for part in ("training", "evaluation")
+            for each in self.records
+            if each[part].get("stopped") not in (None, *ENDS)
+        ]
+        many = len(self.records) > 1
+        counts = {reason: f" ({reasons.count(reason)} of {len(self.records)} seeds)" * many for reason in reasons}
+        return ", ".join(reason + count for reason, count in counts.items())
 
     @property
     def perfect(self) -> bool:
@@ -83,7 +136,7 @@ def read_records(folder: str | os.PathLike[str]) -> list[Record]:
     root, records = Path(folder), []
     for path in sorted(root.rglob("record.json")):
         record = _read(path)
-        records.append({**record, "run": path.parent.relative_to(root).as_posix()})
+        records.append({**record, "run": _clean(path.parent.relative_to(root).as_posix())})
     seen: dict[tuple[Any, ...], str] = {}
     for record in records:
         key = tuple(record[name] for name in ("experiment", "scale", "batch_size", "seed"))
@@ -124,7 +177,8 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     >>> sorted(["latching(16)", "latching(4)"], key=natural)
     ['latching(4)', 'latching(16)']
     """
-    return [(0, int(each), "") if each.isdigit() else (1, 0, each) for each in re.split(r"(\d+)", text) if each]
+    words = re.split(r"([0-9]{1,18})", text)
+    return [(1, 0, each) if place % 2 == 0 else (0, int(each), "") for place, each in enumerate(words) if each]
 
 
 def _order(group: Group) -> tuple[Any, ...]:
@@ -135,14 +189,60 @@ def _order(group: Group) -> tuple[Any, ...]:
 
 
 def _read(path: Path) -> Record:
+    record: Record = _clean(read_json(path) or {})
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        _check(record, SHAPE, "")
+        for row in record["evaluation"]["positions"]:
+            if not (len(row) == 4 and row[0] < row[1] and row[3] <= row[2] > 0):
+                what = "a step, a later one, the answers asked for, at least one, and the right ones"
+                raise ValueError(f"evaluation.positions must be rows of {what}; got {row!r:.60}")
+        for name in ("published", "converged"):
+            if record.get(name) is not None and len(record[name]) != 2:
+                raise ValueError(f"{name} must be two numbers; got {record[name]!r:.40}")
+        if not record["evaluation"]["positions"] or not record["evaluation"]["length"]:
+            raise ValueError("evaluation must have a length and positions")
+        if record.get("converged") is not None and not record["converged"][0] <= record["converged"][1] != 0:
+            raise ValueError(f"converged must be seeds, of all that were run; got {record['converged']}")
     except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}") from error
-    for part, names in NEEDED.items():
-        values = record.get(part) if part and isinstance(record, dict) else record
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} must hold a JSON object{f' as {part!r}' if part else ''}; got {values!r:.40}")
-        if missing := [name for name in names if name not in values]:
-            raise ValueError(f"{path} is not the record of a run: {part or 'it'} has no {', '.join(missing)}")
-    return dict(record)
+        raise ValueError(f"{path} is not the record of a run: {error}") from None
+    return record
+
+
+def _check(value: Any, shape: Any, where: str) -> None:
+    """Raise an error that names the first field that is not of its shape."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where or 'it'} must be a JSON object; got {value!r:.40}")
+        if missing := [name for name in shape if not name.endswith("?") and name not in value]:
+            raise ValueError(f"{where or 'it'} has no {', '.join(missing)}")
+        for name, inner in shape.items():
+            if not name.endswith("?") or value.get(name[:-1]) is not None:
+                _check(value[name.rstrip("?")], inner, f"{where}.{name.rstrip('?')}".strip("."))
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            raise ValueError(f"{where} must be a list; got {value!r:.40}")
+        for place, each in enumerate(value):
+            _check(each, shape[0], f"{where}[{place}]")
+    elif not _is(value, shape):
+        raise ValueError(f"{where} must be {shape}; got {value!r:.40}")
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == TEXT:
+        return isinstance(value, str)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return False
+    if kind == WHOLE:
+        return isinstance(value, int) and value >= 0
+    return kind == NUMBER or 0 <= value <= 1
+
+
+def _clean(value: Any) -> Any:
+    """The values, whose texts can be written to any file: no control characters, no halves of characters."""
+    if isinstance(value, dict):
+        return {_clean(name): _clean(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in value]
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", value) if isinstance(value, str) else value

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from latchwork.files import write_text
-from latchwork.reports.figures import Picture, pictures
 from latchwork.reports.page import make_page
+from latchwork.reports.pictures import Picture, pictures
 from latchwork.reports.records import Group, group_records, read_records
 from latchwork.reports.tables import (
     Table,

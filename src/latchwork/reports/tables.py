@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from latchwork.evaluation.statistics import wilson
-from latchwork.reports.records import CONFIDENCE, Group, natural
+from latchwork.evaluation.statistics import FEW, wilson
+from latchwork.reports.markup import slug
+from latchwork.reports.records import Group, natural
 
 CHECK, NOTHING = "✓", "–"
 TITLES = {"latching": "Latching", "sequences": "Sequences", "induction_heads": "Induction heads"}
@@ -22,7 +23,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A title, a caption that explains the columns, a head and rows of cells. name: a word, for anchors.
+    """A title, a caption that explains the columns, a head and rows of cells. name: a `slug`, for anchors.
 
     words: the number of columns, from the left, that hold words; the others hold numbers.
     """
@@ -37,12 +38,18 @@ class Table:
 
 CAPTION = (
     f"Accuracies in per cent; {CHECK}: every answer of every seed was right. "
-    f"Ours: mean over seeds with the margin of its {CONFIDENCE:.0%} bootstrap interval, which for a single seed is "
-    "taken over the evaluation's data sets. Published: the paper's value for this row, at the paper's scale. "
-    "Constant: the best answer that never changes, on the same data. "
+    "Ours: of one seed, with Wilson's 95% interval. The answers of a sequence depend on each other, so they count as "
+    "fewer; in older records each sequence counts as one answer. "
+    f"Fewer than {FEW} sequences have no interval: how much they differ is not known. "
+    "Of several seeds: the mean, the lowest and the highest, and no interval. "
+    "Stopped: training or evaluation was cut short. "
+    "Published: the paper's value for this row, at the paper's scale. "
+    "Constant: the best answer that never changes, on the sequences that were evaluated; expected: older records do "
+    "not hold it, and it is what to expect on such sequences. "
     f"At changes: only the steps where the answer differs from the one before; {NOTHING}: there are none. "
-    "Worst step: the lowest accuracy at any one step. Validation and train: of the weights with the best validation "
-    "accuracy. Sequences, length: all that were evaluated, and their steps. Times: wall-clock, all seeds together."
+    "Worst step: the lowest accuracy at any one step, mean over data sets. Validation and train: of the weights with "
+    "the best validation accuracy. Sequences, length: all that were evaluated, and their steps. Times: wall-clock, all "
+    "seeds together."
 )
 SAME_CAPTION = "Columns as in the first table."
 ABLATION_CAPTION = (
@@ -59,7 +66,7 @@ def results_tables(groups: Sequence[Group]) -> list[Table]:
     columns = _RESULTS
     return [
         Table(
-            name=name,
+            name=slug(name),
             title=TITLES.get(name, name),
             caption=CAPTION if name == names[0] else SAME_CAPTION,
             head=tuple(columns),
@@ -113,7 +120,7 @@ def runs_table(groups: Sequence[Group]) -> Table:
                     _number(record["batch_size"]),
                     _number(record["seed"]),
                     _share(evaluation["average"]["mean"]),
-                    _share(evaluation["constant"]),
+                    _constant(Group(group.experiment, group.scale, group.batch_size, (record,))),
                     _share(evaluation["change"]),
                     _share(training["validation_accuracy"]),
                     _number(len(training["epochs"])),
@@ -174,7 +181,7 @@ def latex(table: Table) -> str:
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is."""
-    for character in "\\`*_|[]":
+    for character in "\\`*_|[]~$":
         text = text.replace(character, "\\" + character)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return " ".join(text.split())
@@ -227,10 +234,26 @@ def _span(values: Sequence[float]) -> Cell:
 
 
 def _ours(group: Group) -> Cell:
-    if group.perfect:
-        return Cell(f"{CHECK} 100", 1.0)
-    accuracy = group.accuracy
-    return Cell(f"{percent(accuracy.mean)} ± {100 * accuracy.margin:.2f}", accuracy.mean)
+    accuracies, interval = group.accuracies, group.interval
+    mean = sum(accuracies) / len(accuracies)
+    text = f"{CHECK} 100" if group.perfect else percent(mean)
+    if len(accuracies) > 1 and not group.perfect:
+        text += f" (seeds: {percent(min(accuracies))}–{percent(max(accuracies))})"
+    elif interval is not None and not group.perfect:
+        low, high = next(pair for pair in _bounds(interval.low, interval.high) if pair[0] != pair[1])
+        text += f" (95%: {low}–{high})"
+    return Cell(f"{text}, {group.stopped}" if group.stopped else text, mean)
+
+
+def _bounds(low: float, high: float) -> Iterator[tuple[str, str]]:
+    """Both in per cent, with more and more digits."""
+    for digits in range(1, 16):
+        yield percent(low, digits), percent(high, digits)
+
+
+def _constant(group: Group) -> Cell:
+    cell = _share(group.mean("evaluation", "constant"))
+    return cell._replace(text=f"{cell.text} expected") if group.constant_is_expected else cell
 
 
 def _published(group: Group) -> Cell:
@@ -279,7 +302,7 @@ _RESULTS: dict[str, Callable[[Group], Cell]] = {
     "Model": lambda group: _word(group.label),
     "Ours": _ours,
     "Published": _published,
-    "Constant": lambda group: _share(group.mean("evaluation", "constant")),
+    "Constant": _constant,
     "At changes": lambda group: _share(group.mean("evaluation", "change")),
     "Worst step": lambda group: _share(group.mean("evaluation", "minimum", "mean")),
     "Validation": lambda group: _share(group.mean("training", "validation_accuracy")),

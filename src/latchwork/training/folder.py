@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from latchwork.files import read_json, write_json, write_text
+from latchwork.files import read_json, read_text, write_json, write_text
+from latchwork.tensor_files import read_tensors, write_tensors
+from latchwork.training.differences import differences, summary
+
+MOST_METRICS = 1 << 32  # bytes of metrics.jsonl
+REMEDY = "Choose another --out, or remove that folder"
 
 
 class RunFolder:
@@ -22,23 +25,37 @@ class RunFolder:
     manifest.json: what is run, on what. metrics.jsonl: one line a measurement. tensorboard/: the same, as events.
     checkpoint.safetensors: tensors and the place reached, in one file, so that they cannot disagree.
     record.json: the result; once it is there the run is finished.
+    complete: brings the config in an older manifest up to date.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], complete: Callable[[Any], Any] = lambda config: config) -> None:
+        self.path, self._complete = Path(path), complete
         self.path.mkdir(parents=True, exist_ok=True)
         self.manifest, self.metrics = self.path / "manifest.json", self.path / "metrics.jsonl"
         self.checkpoint, self.record = self.path / "checkpoint.safetensors", self.path / "record.json"
         self._lines = 0
         self._events: Any = None
 
-    def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest, or check that the folder belongs to this very run."""
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Raise ValueError, which says what differs, if the folder holds a run of another config."""
         found = read_json(self.manifest)
         if found is None:
+            if self.record.exists():
+                raise ValueError(f"{self.path} has a record but no manifest.json that says of which config. {REMEDY}")
+            return
+        if lines := differences(self._complete(found.get("config")), json.loads(json.dumps(config))):
+            raise ValueError(f"{self.path} holds a run of another config: {summary(lines)}. {REMEDY}")
+
+    def finished(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The record of this config, or None if it is not finished; another config is an error."""
+        self.check(config)
+        return read_json(self.record)
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Write the manifest, or check that the folder belongs to this very run."""
+        self.check(manifest["config"])
+        if not self.manifest.exists():
             write_json(self.manifest, manifest)
-        elif found.get("config") != json.loads(json.dumps(manifest["config"])):
-            raise ValueError(f"{self.path} holds a run of another config, see its manifest.json: choose another --out")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line of metrics, and the same to TensorBoard."""
@@ -60,10 +77,7 @@ class RunFolder:
 
     def save(self, tensors: Mapping[str, Tensor], place: Mapping[str, Any]) -> None:
         """Replace the checkpoint. Lines of metrics written until now belong to it."""
-        temporary = self.path / f".checkpoint.{os.getpid()}.tmp"
-        metadata = {"place": json.dumps(place), "lines": str(self._lines)}
-        save_file({name: each.detach().contiguous() for name, each in tensors.items()}, temporary, metadata)
-        temporary.replace(self.checkpoint)
+        write_tensors(self.checkpoint, tensors, {"place": json.dumps(place), "lines": str(self._lines)})
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The checkpoint's tensors and place, or None. Metrics written after it are cut off: they come again."""
@@ -71,14 +85,13 @@ class RunFolder:
             self.metrics.unlink(missing_ok=True)
             self._lines = 0
             return None
+        tensors, metadata = read_tensors(self.checkpoint)
         try:
-            with safe_open(self.checkpoint, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-                metadata = file.metadata()
-        except SafetensorError as error:
-            raise ValueError(f"{self.checkpoint} is not a checkpoint: {error}") from error
-        self.cut(int(metadata["lines"]))
-        return tensors, json.loads(metadata["place"])
+            lines, place = int(metadata["lines"]), json.loads(metadata["place"])
+        except (KeyError, ValueError, RecursionError) as error:
+            raise ValueError(f"{self.checkpoint} is not a checkpoint of a run: {error!r}") from error
+        self.cut(lines)
+        return tensors, place
 
     @property
     def lines(self) -> int:
@@ -87,7 +100,7 @@ class RunFolder:
 
     def cut(self, lines: int) -> None:
         """Keep the first lines of metrics only: those written before a checkpoint that is gone back to."""
-        kept = self.metrics.read_text().splitlines(keepends=True)[:lines] if lines else []
+        kept = read_text(self.metrics, MOST_METRICS).splitlines(keepends=True)[:lines] if lines else []
         write_text(self.metrics, "".join(kept))
         self._lines = lines
 

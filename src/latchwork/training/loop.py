@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latchwork.evaluation.accuracy import measure
+from latchwork.ops.cross_entropy import mean_cross_entropy
 from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.folder import RunFolder, load_optimizer, optimizer_tensors
 from latchwork.training.protocol import TrainingProtocol
 from latchwork.training.seeds import generator
+from latchwork.training.signals import NEVER, Stop
 from latchwork.training.trainer import Trainer
 
 TOGETHER = 16  # sequences of like length run at once; a batch is the sum of such groups, and none is padded far
@@ -68,10 +69,12 @@ def train(
     folder: RunFolder | None = None,
     watch: Watch | None = None,
     seconds_left: float = float("inf"),
+    stop: Stop = NEVER,
 ) -> Place:
     """Train in place and leave the model with its best weights, those of the best validation accuracy.
 
-    With a folder, what was begun there goes on: it ends with the same weights, bit for bit, as if never cut off.
+    With a folder, what was begun there resumes: it ends with the same weights, bit for bit, as if never cut off.
+    stop: when it is asked, a checkpoint is written and Stopped raised.
     """
     data = task.sample("train", seed, protocol.sequences)
     validation = task.sample("validation", seed, protocol.validation_sequences)
@@ -81,11 +84,14 @@ def train(
     place = Place()
     if folder is not None and (found := folder.load()) is not None:
         tensors, values = found
-        place = Place(**values)
-        _load(model, tensors, "model.")
-        best = {name: tensors[f"best.{name}"] for name in best}
-        load_optimizer(optimizer, tensors)
-        torch.set_rng_state(tensors["random"])
+        try:
+            place = Place(**values)
+            _load(model, tensors, "model.")
+            best = {name: tensors[f"best.{name}"] for name in best}
+            load_optimizer(optimizer, tensors)
+            torch.set_rng_state(tensors["random"])
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder.checkpoint} is of another model or optimiser: {error}") from error
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
 
@@ -128,9 +134,10 @@ def train(
                 place.stopped = "time limit"
             if place.stopped:
                 break
-            if clock - saved > SAVE_SECONDS:
+            if stop.asked or clock - saved > SAVE_SECONDS:
                 save()
                 saved = clock
+                stop.check()
         found_accuracy = measure(model, validation, validation_ends)
         tick()
         place.epochs.append(
@@ -153,6 +160,7 @@ def train(
         place.stopped = place.stopped or why_stop(place.epochs, protocol)
         save()
         saved = time.monotonic()
+        stop.check()
     model.load_state_dict(best)
     return place
 
@@ -191,6 +199,8 @@ def _step(
         longest = int(ends[rows[group]].max())
         tokens, answers = data.tokens[rows[group], :longest].to(device), targets[group, :longest].to(device)
         share = int((answers != IGNORE).sum()) / max(1, asked)
+        if not share:
+            continue  # no answers, and no steps
         loss = mean_loss(model, tokens, answers) * share
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach().double())
@@ -210,7 +220,7 @@ def mean_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
         return loss
     logits = model(tokens)[0]
     kept = targets != IGNORE
-    return F.cross_entropy(logits[kept], targets[kept])
+    return mean_cross_entropy(logits[kept], targets[kept])
 
 
 def _ends(batch: Batch) -> Tensor:
