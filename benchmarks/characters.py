@@ -1,14 +1,13 @@
 """Language models of characters of equal size: at equal tokens, at equal time, and by how much they have read.
 
-    python benchmarks/characters.py TEXT --tune   optimisers, rates and variants, on the training text alone
+    python benchmarks/characters.py TEXT --tune   learning rates, on the training text alone
     python benchmarks/characters.py TEXT          three seeds of every model; about three hours of one core
     python benchmarks/characters.py --report      the tables and the plot of docs/characters.md
 
 TEXT is tinyshakespeare.txt, its last tenth held out, as nanoGPT does. The budget is that of nanoGPT's run on a CPU:
 2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of 2,000 steps of GPT-2's
 Transformer with nanoGPT's settings: another model gets as many steps as it makes in it, and its schedule is made for
-them. Models that take their gradients uphill (`optimizer.ascent`) are run without it too, and at equal time so only.
-Records are in results/characters; what has one is not run again, and several processes may share the work. Beside
+them. Records are in results/characters; what has one is not run again, and several processes may share the work. Beside
 it, one seed of models of GPT-2's tokens on the same text.
 """
 
@@ -25,7 +24,6 @@ from characters_runs import (
     NANOGPT,
     SUBWORDS,
     make_corpus,
-    plain_runs,
     run_all,
     subword_runs,
     time_runs,
@@ -37,7 +35,7 @@ from characters_runs import (
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results" / "characters"
 PAGE = ROOT / "docs" / "characters.md"
-STAGES = ("tokens", "plain", "time", "subwords")
+STAGES = ("tokens", "time", "subwords")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,8 +67,6 @@ def main(arguments: list[str] | None = None) -> None:
     corpus = make_corpus(options.text, options.out / "corpus")
     if "tokens" in options.stages:
         run_all(lambda: token_runs(options.models, options.seeds), corpus, options.records, options.out)
-    if "plain" in options.stages:
-        run_all(lambda: plain_runs(options.models, options.seeds), corpus, options.records, options.out)
     if "time" in options.stages:
         timed = [name for name in options.models if name != NANOGPT]
         run_all(lambda: time_runs(timed, options.seeds, options.records), corpus, options.records, options.out)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from characters_runs import (
     MODELS,
     NANOGPT,
-    OPTIMIZERS,
     OURS,
     RATES,
     SUBWORDS,
@@ -22,6 +21,7 @@ from characters_runs import (
 )
 from figures import between, table
 from latchwork.files import write_text
+from latchwork.pretraining.configs import MUON
 from latchwork.reports.figures import QUIET, SETTINGS, render
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def write(folder: Path, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(mark not in text for mark in MARKS):
         raise ValueError(f"{page} must have the lines {' and '.join(MARKS)}")
-    timed, plain = (by_name(read_stage(stage, folder)) for stage in ("time", "plain"))
-    parts = [results(tokens, plain, timed), contexts(tokens)]
+    timed = by_name(read_stage("time", folder))
+    parts = [results(tokens, timed), contexts(tokens)]
     if subwords := read_stage("subwords", folder):
         parts += ["### GPT-2's tokens", of_subwords(subwords)]
     if tuning := read_stage("tuning", folder):
-        parts += ["### Tuning", rates(tuning), variants(tuning)]
+        parts += ["### Tuning", rates(tuning)]
     write_text(page.with_suffix(".svg"), render(plot(tokens), "characters"))
     write_text(page, between(MARKS, text, "\n\n".join(parts)))
 
@@ -73,19 +73,18 @@ def by_name(records: Sequence[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], timed: dict[str, list[Record]]) -> str:
+def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> str:
     """One row a model."""
     rows = []
     for name, records in tokens.items():
-        same, level = timed.get(name, []), plain.get(name, [])
+        same = timed.get(name, [])
         rows.append(
             [
                 NAMES[name],
                 f"{records[0]['parameters']:,}",
-                optimizer_words(records[0]["config"]["optimizer"]),
+                "{name} {learning_rate:g}".format_map(records[0]["config"]["optimizer"]),
                 losses(records),
                 difference(records, tokens.get(OURS, [])) if name != OURS else NONE,
-                losses(level) if level else NONE,
                 read_through(records),
                 f"{mean(each['processor_seconds'] for each in records):.0f}",
                 losses(same) if same else NONE,
@@ -99,10 +98,9 @@ def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], tim
         f"Validation loss in nats a character, windows of {TRAINED} characters from an empty state, mean over seeds "
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
-        "difference of equal seeds, for a seed draws the windows of its validation too. Not uphill: with the gradients "
-        "taken where the weights are, as at equal time, for going uphill takes a quarter more of it. Equal time: the "
-        "steps that a model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs "
-        "by the load of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
+        "difference of equal seeds, for a seed draws the windows of its validation too. Equal time: the steps that a "
+        "model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs by the load "
+        "of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
         "state carried along, which a Transformer of finite memory cannot."
     )
     head = [
@@ -111,7 +109,6 @@ def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], tim
         "optimiser and rate",
         "loss at equal tokens",
         "less minmax",
-        "not uphill",
         "read through",
         "seconds",
         "loss at equal time",
@@ -119,17 +116,6 @@ def results(tokens: dict[str, list[Record]], plain: dict[str, list[Record]], tim
         "seconds they took",
     ]
     return f"{about}\n\n{table(head, rows)}"
-
-
-def optimizer_words(optimizer: dict[str, Any]) -> str:
-    """Its name and rate, as the table of rates has them.
-
-    >>> optimizer_words({"name": "soap", "power": 0.65, "ascent": 0.2, "learning_rate": 3e-3})
-    'soap^0.65 uphill 0.003'
-    """
-    power, ascent = optimizer.get("power", 0.5), optimizer.get("ascent", 0.0)  # as in records from before they were
-    name = f"{optimizer['name']}{'' if power == 0.5 else f'^{power:g}'}{' uphill' if ascent else ''}"
-    return f"{name} {optimizer['learning_rate']:g}"
 
 
 def losses(records: Sequence[Record]) -> str:
@@ -191,37 +177,19 @@ def of_subwords(records: Sequence[Record]) -> str:
 
 
 def rates(tuning: Sequence[Record]) -> str:
-    """One row a model, a column an optimiser and rate."""
-    columns = [f"{kind} {rate:g}" for kind, each in RATES.items() for rate in each]
+    """One row a model, a column a learning rate."""
+    columns = [f"{rate:g}" for rate in RATES]
     rows = []
     for name, records in by_name(tuning).items():
         cells = {each["words"]: each["validation"]["mean"] for each in records}
-        tried = [cells[column] for column in columns if column in cells]
-        if not tried:
-            continue
         shown = {column: f"{cells[column]:.3f}" for column in columns if column in cells}
-        best = {column: f"**{word}**" for column, word in shown.items() if cells[column] == min(tried)}
+        best = {column: f"**{word}**" for column, word in shown.items() if cells[column] == min(cells.values())}
         rows.append([NAMES[name], *({**shown, **best}.get(column, NONE) for column in columns)])
     about = (
-        f"Loss after {TUNING_STEPS} steps on the first nine tenths of the training text, measured on its last tenth; "
-        f"of Muon, matrices at {OPTIMIZERS['muon'].matrix_rate:g} times the rate:"
+        f"Loss after {TUNING_STEPS} steps on the first nine tenths of the training text, measured on its last tenth, "
+        f"by the learning rate; Muon's matrices at {MUON.matrix_rate:g} times the rate:"
     )
     return f"{about}\n\n{table(['model', *columns], rows)}"
-
-
-def variants(tuning: Sequence[Record]) -> str:
-    """Ours with one thing changed at a time, the best first."""
-    columns = {f"{kind} {rate:g}" for kind, each in RATES.items() for rate in each}
-    own = by_name(tuning).get(OURS, [])
-    found = [(each["validation"]["mean"], each["words"], each) for each in own if each["words"] not in columns]
-    if not found:
-        return ""
-    rows = [
-        [words, f"{each['parameters']:,}", f"{loss:.3f}", f"{each['processor_seconds']:.0f}"]
-        for loss, words, each in sorted(found, key=lambda row: row[:2])
-    ]
-    about = f"Ours with one thing changed, likewise, after {found[0][2]['step']:,} steps, one seed:"
-    return f"{about}\n\n{table(['changed', 'parameters', 'loss', 'seconds'], rows)}"
 
 
 def plot(tokens: dict[str, list[Record]]) -> Figure:

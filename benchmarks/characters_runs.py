@@ -18,8 +18,8 @@ from filelock import FileLock, Timeout
 
 from latchwork.baselines.transformer import Transformer
 from latchwork.files import read_json, write_text
-from latchwork.pretraining.config import OptimizerConfig, PretrainingConfig
-from latchwork.pretraining.configs import MUON, SOAP, find_config
+from latchwork.pretraining.config import PretrainingConfig
+from latchwork.pretraining.configs import MUON, find_config
 from latchwork.pretraining.corpus import Corpus
 from latchwork.pretraining.evaluation import evaluate_by_position
 from latchwork.pretraining.model import load_model
@@ -30,60 +30,7 @@ Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
 MODELS = (OURS, "char-1m-transformer", "char-1m-lstm", "char-1m-gru", "char-1m-mamba")
 TUNING_STEPS = 500
-OPTIMIZERS = {
-    "adamw": replace(MUON, name="adamw", matrix_rate=1.0),
-    "muon": MUON,
-    "soap": SOAP,
-    "soap^0.65": replace(SOAP, power=0.65),
-    "muon uphill": replace(MUON, ascent=0.2),
-    "soap uphill": replace(SOAP, ascent=0.2),
-}
-RATES = {
-    "adamw": (2e-3, 6e-3),
-    "muon": (2e-3, 4e-3, 8e-3, 1.6e-2),
-    "soap": (2e-3, 4e-3, 8e-3, 1.6e-2),
-    "soap^0.65": (3e-3, 4e-3, 8e-3, 1.6e-2),
-    "muon uphill": (4e-3, 8e-3),
-    "soap uphill": (4e-3,),
-}
-# Of ours what the paper leaves open, one thing changed at a time, with about as many parameters, for all steps: what is
-# better after 500 is often not after 2,000. None takes an option away.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "no bigram table": {"bigram": None},
-    "one matrix for embedding and head": {"tie_weights": None, "d_state": 976},
-    "one latch for each pair": {"bank": 1, "d_state": 244},
-    "one latch, the exact gradient": {"bank": 1, "d_state": 244, "blur": 0.0},
-    "the exact gradient": {"blur": 0.0},
-    "two latches for each pair": {"bank": 2, "d_state": 484},
-    "eight latches for each pair": {"bank": 8, "d_state": 1880},
-    "three layers": {"n_layers": 3, "d_model": 144, "d_state": 1072},
-    "six layers": {"n_layers": 6, "d_model": 104, "d_state": 756},
-    "convolution of each channel by itself": {"conv_type": "gated", "d_model": 136, "d_state": 1040},
-    "no feed-forward part after the layers": {"use_postlayers_ffn": False, "d_state": 1024},
-    "more feed-forward, less state": {"ffn_proj_factor": 1.3, "d_model": 116, "d_state": 848},
-    "a wider stream, less state": {"d_model": 140, "d_state": 720},
-    "no output gate": {"output_gate": False, "d_model": 128, "d_state": 1184},
-    "all latches around one level": {"s_r_init": "small_init"},
-    "kaiming": {"s_r_init": "kaiming"},
-    "asymmetric": {"s_r_init": "asymmetric"},
-    "relu^2": {"ffn_act_fn": "relu^2"},
-    "dropout 0.1": {"ffn_dropout": 0.1},
-    "dropout 0.1 before the head": {"head_dropout": 0.1},
-    "eight units of degree 4 beside": {"d_state": 760, "groups": [[8, 4]]},
-    "eight units that select beside": {"d_state": 744, "groups": [[8, 4]], "reset_form": "selection"},
-}
-# What ours was before, by the optimiser that it had.
-BEFORE = {"n_layers": 6, "d_model": 104, "d_state": 768, "tie_weights": None}
-VARIANTS_BEFORE: dict[str, tuple[OptimizerConfig, dict[str, Any]]] = {
-    "SOAP^0.65, no ascent": (replace(SOAP, learning_rate=3e-3, power=0.65), {}),
-    "SOAP, six layers, one embedding": (SOAP, BEFORE),
-    "SOAP, six layers, one embedding, no bigram table": (SOAP, {**BEFORE, "bigram": None}),
-    "Muon, six layers, one embedding, no bigram table": (MUON, {**BEFORE, "bigram": None}),
-    "Muon likewise, the exact gradient": (MUON, {**BEFORE, "bigram": None, "blur": 0.0}),
-    "Muon likewise, two latches for each pair": (MUON, {**BEFORE, "bigram": None, "bank": 2, "d_state": 388}),
-    "Muon likewise, one latch for each pair": (MUON, {**BEFORE, "bigram": None, "bank": 1, "d_state": 196}),
-}
+RATES = (2e-3, 4e-3, 8e-3, 1.6e-2)  # of Muon, for every model
 SHORT, CONTEXT = 1024, 16_384
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
 SUBWORDS = ("bpe-10m", "bpe-10m-transformer", "bpe-10m-lstm")
@@ -92,7 +39,7 @@ SUBWORD_STEPS = 200
 
 @dataclass(frozen=True)
 class Run:
-    """One training. stage: "tuning", "tokens", "plain", "time", "subwords". words: what sets it apart in its stage."""
+    """One training. stage: "tuning", "tokens", "time", "subwords". words: what sets it apart in its stage."""
 
     stage: str
     words: str
@@ -106,27 +53,15 @@ class Run:
 
 
 def tuning_runs(models: Sequence[str]) -> list[Run]:
-    """Every model with every optimiser and rate; ours, as it is configured, with what the paper leaves open changed."""
+    """Every model with every learning rate of Muon. Nothing else is tuned."""
     found = []
     for name in models:
         config = find_config(name)
-        for kind, rates in RATES.items():
-            for rate in rates:
-                optimizer = replace(OPTIMIZERS[kind], learning_rate=rate)
-                batch = replace(config.batch, order="random")  # as all was when rates were chosen; half an epoch
-                tried = replace(config, steps=TUNING_STEPS, optimizer=optimizer, batch=batch)
-                found.append(Run("tuning", f"{kind} {rate:g}", tried))
-        if name == OURS:
-            found += [Run("tuning", words, changed(config, changes)) for words, changes in VARIANTS.items()]
-            for words, (optimizer, changes) in VARIANTS_BEFORE.items():
-                found.append(Run("tuning", words, changed(replace(config, optimizer=optimizer), changes)))
+        for rate in RATES:
+            batch = replace(config.batch, order="random")  # 500 steps are half an epoch
+            tried = replace(config, steps=TUNING_STEPS, optimizer=replace(MUON, learning_rate=rate), batch=batch)
+            found.append(Run("tuning", f"{rate:g}", tried))
     return found
-
-
-def changed(config: PretrainingConfig, changes: dict[str, Any]) -> PretrainingConfig:
-    """The configuration with other options of its model; None takes one away."""
-    options = {name: value for name, value in {**config.model.options, **changes}.items() if value is not None}
-    return replace(config, model=replace(config.model, options=options))
 
 
 def token_runs(models: Sequence[str], seeds: int) -> list[Run]:
@@ -138,35 +73,19 @@ def token_runs(models: Sequence[str], seeds: int) -> list[Run]:
     ]
 
 
-def plain(config: PretrainingConfig) -> PretrainingConfig:
-    """The configuration with its gradients taken where the weights are."""
-    return replace(config, optimizer=replace(config.optimizer, ascent=0.0))
-
-
-def plain_runs(models: Sequence[str], seeds: int) -> list[Run]:
-    """As `token_runs`, of the models that go uphill, without it."""
-    uphill = [name for name in models if find_config(name).optimizer.ascent]
-    return [
-        Run("plain", f"seed {seed}", plain(replace(find_config(name), seed=seed)))
-        for seed in range(seeds)
-        for name in uphill
-    ]
-
-
 def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
     """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it.
 
-    None goes uphill, which takes a quarter more of time. Steps and budget are taken from the records of seed 0 at equal
-    tokens; a model that has none yet is left out.
+    Steps and budget come from the records of seed 0 at equal tokens; a model that has none yet is left out.
     """
     budget = read_json(folder / token_runs([NANOGPT], 1)[0].file)
     if budget is None:
         return []
     found = []
     for name in models:
-        own = read_json(folder / (plain_runs([name], 1) or token_runs([name], 1))[0].file)
+        own = read_json(folder / token_runs([name], 1)[0].file)
         if own is not None:
-            config = plain(find_config(name))
+            config = find_config(name)
             steps = max(1, round(config.steps * budget["processor_seconds"] / own["processor_seconds"]))
             found += [Run("time", f"seed {seed}", replace(config, steps=steps, seed=seed)) for seed in range(seeds)]
     return sorted(found, key=lambda run: run.config.seed)

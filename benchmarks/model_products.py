@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from latchwork import MinMaxRNC_LM
-from latchwork.models.pairs import distinct_pairs
+from latchwork.models.token_pairs import first_drives
 from latchwork.modules.conv import BasicConv
 
 Linear = tuple[int, int, int]  # rows, width of the input, width of the output
@@ -55,8 +55,13 @@ def bounds(model: MinMaxRNC_LM, tokens: Tensor) -> dict[str, Products]:
     """With all tokens in the first layer, and with its distinct pairs alone where our model takes those."""
     rows = tokens.numel()
     found = {"torch.mm alone, all tokens": Products(linear_maps(model, rows, rows))}
-    distinct = distinct_pairs(tokens, model.embedding, False, None)
-    if distinct is not None:
-        name = f"torch.mm alone, {len(distinct.u)} pairs in layer 1"
-        found[name] = Products(linear_maps(model, rows, len(distinct.u)))
+    if first_drives(model, tokens, None, None) is not None:
+        before = torch.cat((torch.full_like(tokens[:, :1], model.vocab_size), tokens[:, :-1]), 1)
+        every = rows // 2 >= model.vocab_size * (model.vocab_size + 1) + len(tokens)
+        pairs = (
+            model.vocab_size * (model.vocab_size + 1)
+            if every
+            else len(torch.stack((before, tokens)).flatten(1).unique(dim=1).T)
+        )
+        found[f"torch.mm alone, {pairs} pairs in layer 1"] = Products(linear_maps(model, rows, pairs))
     return found

@@ -25,8 +25,8 @@ RESULTS = Path(__file__).parents[1] / "results" / "state_tracking_effect.json"
 TASKS = ("sequences(2, balanced)", "induction_heads(16)")
 VARIANTS: dict[str, dict[str, Any]] = {
     "scalars alone": {},
-    "four free units of degree 4 beside": {"groups": ((4, 4),)},
-    "four units of degree 4 that select beside": {"groups": ((4, 4),), "reset_form": "selection"},
+    "four free units of degree 4 beside": {"extra_units": ((4, 4),)},
+    "four units of degree 4 that select beside": {"extra_units": ((4, 4),), "reset_form": "selection"},
 }
 SEEDS = 2
 PROTOCOL = TrainingProtocol(sequences=5000, validation_sequences=200, epochs=8, perfect=1)
