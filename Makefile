@@ -9,15 +9,22 @@ ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_i
 	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-model results sanitize clean
+.PHONY: demo test test-all test-slow lint bench bench-model results sanitize clean
 
 demo: .venv/ready  ## train on Latching(4), evaluate at 2^20 steps, compare with the paper, write report/report.html
 	$(BIN)/python -m latchwork check
 	$(BIN)/python -m latchwork run latching-4/minmax-s --seeds 1 --threads 2 --out runs
 	$(BIN)/python -m latchwork report runs --out report
 
-test: .venv/ready lint  ## style, types, all tests
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist worksteal  # threads that wait in a loop are slow where cores are shared
+# Threads that wait in a loop are slow where cores are shared.
+PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --dist worksteal
+test: .venv/ready lint  ## style, types, and all tests but the slow ones
+	$(PYTEST) -m "not slow"
+
+test-slow: .venv/ready  ## the slow tests alone
+	$(PYTEST) -m slow
+
+test-all: test test-slow  ## everything
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -42,8 +49,9 @@ bench-model: .venv/ready  ## the model's figures of the README, about 20 minutes
 	$(BIN)/python benchmarks/model.py $(if $(TEXT),--text $(TEXT))
 	$(BIN)/python benchmarks/figures.py
 
-sanitize:  ## the C++ kernel under AddressSanitizer and UBSan, 100,000 random cases for each instruction set
-	cmake -S tests/kernel -B build/sanitize
+CASES ?= 100000
+sanitize:  ## the C++ kernel under AddressSanitizer and UBSan, CASES random cases for each instruction set
+	cmake -S tests/kernel -B build/sanitize -DCASES=$(CASES)
 	cmake --build build/sanitize --parallel 2
 	ctest --test-dir build/sanitize --output-on-failure
 
