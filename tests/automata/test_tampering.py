@@ -122,6 +122,15 @@ def test_settings_of_torch_that_change_no_run_change_no_proof():
         torch.set_flush_denormal(False)
 
 
+def test_a_model_of_transformers_beside_it_changes_no_proof():
+    """It gives every module of torch a method of its own, to initialise weights."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 4, "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    model, machine, no_answer = NETWORKS["parity"]()
+    assert isinstance(certify(model, machine, no_answer=no_answer), Proof)
+
+
 def test_layers_that_are_one_object_are_what_they_compute():
     model = random_network(0, n_layers=2)
     model.backbone.layers[1] = model.backbone.layers[0]

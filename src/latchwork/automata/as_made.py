@@ -37,6 +37,7 @@ _TENSORS = ("_parameters", "_buffers")
 _FREE = ("training", "gradient_checkpointing", "_is_full_backward_hook", "_state_dict_hooks", "_state_dict_pre_hooks")
 _FREE_TOO = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 _NOT_RUN = ("__init__", "__setstate__", "__annotations__", "__annotate__")  # torch.compile patches the first two
+_ADDED_BY_OTHERS = ("smart_apply",)  # transformers gives it to every module, to initialise weights; no run calls it
 
 
 class NotAsMade(Exception):
@@ -168,7 +169,7 @@ def _methods(kind: type) -> dict[str, tuple[object, object]]:
     return {
         name: (value, getattr(value, "__code__", None))
         for name, value in vars(kind).items()
-        if (callable(value) or hasattr(type(value), "__get__")) and name not in _NOT_RUN
+        if (callable(value) or hasattr(type(value), "__get__")) and name not in (*_NOT_RUN, *_ADDED_BY_OTHERS)
     }
 
 
