@@ -213,7 +213,9 @@ def test_torch_finds_nothing_wrong_with_the_operation(kind):
 def test_a_compiled_graph_has_the_product_of_torch():
     graphs = []
     torch.compile(linear, backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)(*make_case())
-    assert [node.target.__name__ for node in graphs[0].graph.nodes if node.op == "call_function"] == ["linear"]
+    names = [node.target.__name__ for node in graphs[0].graph.nodes if node.op == "call_function"]
+    assert "linear" in names
+    assert not any("matvec" in each for each in names)
 
 
 # ---- Where the kernel is not used.
