@@ -62,7 +62,7 @@ def against_loop(n: int, seconds: float) -> Row:
 
 def against_stream(n: int, seconds: float) -> Row:
     """Bytes a second at (64, 512) with warm outputs, and those of the stream; or why there are none."""
-    from latchwork.ops import cpu
+    from latchwork.ops.cpu import scan as cpu
 
     try:
         stream.library()

@@ -37,7 +37,7 @@ def run(settings: Settings) -> list[Row]:
 
 
 def calls(inputs: Inputs) -> dict[str, Callable[[], object]]:
-    from latchwork.ops import cpu
+    from latchwork.ops.cpu import scan as cpu
 
     problem = CONTENDERS[OURS].prepare(inputs)
     r, s, x0, grad = inputs.r.detach(), inputs.s.detach(), inputs.x0, inputs.grad

@@ -48,9 +48,9 @@ def commit() -> str:
 def instruction_set() -> str:
     """The variant of our kernel that this processor runs, as far as the kernel tells."""
     try:
-        from latchwork.ops import cpu
+        from latchwork.ops.cpu import kernel
 
-        return str(cpu.isa())
+        return str(kernel.isa())
     except (ImportError, AttributeError, OSError, RuntimeError) as reason:
         return f"unknown: {reason}"
 

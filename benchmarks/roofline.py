@@ -29,7 +29,7 @@ def run(settings: Settings) -> list[Row]:
 
 def measure(inputs: Inputs, seconds: float) -> Row:
     """Gigabytes a second of kernel and limit, forward and backward, and percentages; or why none."""
-    from latchwork.ops import cpu
+    from latchwork.ops.cpu import scan as cpu
 
     r, s, x0, grad = inputs.r.detach(), inputs.s.detach(), inputs.x0, inputs.grad
     first, second, grad_r, grad_s = (torch.ones_like(r) for _ in range(4))

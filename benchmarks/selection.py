@@ -23,8 +23,7 @@ from torch import Tensor
 
 from latchwork.files import write_json
 from latchwork.ops.choice import choose_rows
-from latchwork.ops.selection import selection_scan
-from latchwork.ops.transformation import transformation_scan
+from latchwork.ops.moves import selection_scan, transformation_scan
 from machine import describe
 from measure import Row, no_garbage_collection, progress, threads_set_to
 

@@ -1,4 +1,4 @@
-"""Which operations of the layer's kernel run, seen from outside, whatever calls them."""
+"""Which operations of ours run, seen from outside, whatever calls them."""
 
 from contextlib import contextmanager
 
@@ -6,18 +6,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self):
+    def __init__(self, prefix):
         super().__init__()
-        self.names = []
+        self.prefix, self.names = prefix, []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.namespace == "latchwork" and "layer_" in (name := function._opname):
-            self.names.append(name.removeprefix("layer_"))
+        if function.namespace == "latchwork" and function._opname.startswith(self.prefix):
+            self.names.append(function._opname.removeprefix(self.prefix))
         return function(*args, **(kwargs or {}))
 
 
 @contextmanager
-def seen_operations():
-    """A list that fills with "drive", "respond", "drive_backward" and "respond_backward" as they run."""
-    with _Recorder() as recorder:
+def seen_operations(prefix="layer_"):
+    """A list that fills with the names of the operations as they run, those that start with prefix, without it."""
+    with _Recorder(prefix) as recorder:
         yield recorder.names

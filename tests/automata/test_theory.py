@@ -31,8 +31,9 @@ from latchwork.automata import (
 from latchwork.automata.extract import extract
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.modules.neuron import MinMaxNeuron
-from latchwork.ops import algebra, minmax_scan, minmax_step, parallel
+from latchwork.ops import algebra, minmax_scan, minmax_step
 from latchwork.ops.reference import reference_scan
+from latchwork.ops.torch import scan as parallel
 
 SEEDS = st.integers(0, 10**6)
 PARITY = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])

@@ -110,7 +110,7 @@ struct Case {
                       long(x0.batch_stride));
     }
 
-    // As ops/cpu.py calls: what a function does not need is null, and without a step there is only compose.
+    // As ops/cpu/scan.py calls: what a function does not need is null, and without a step there is only compose.
     void call() {
         Tensor* const inputs[] = {&r, &s, &grad, &state, &x0, &reset};
         std::vector<std::vector<uint8_t>> before;

@@ -42,7 +42,7 @@ int64_t whole(Tensor& a, int64_t b, int64_t t, int64_t e) {
     return value;
 }
 
-// One unit, as ops/moves_torch.py says it.
+// One unit, as ops/torch/moves.py says it.
 template <class C>
 struct MovesCase {
     const Moves& p;

@@ -11,7 +11,7 @@ from torch import nn
 
 from latchwork.models import generation
 from latchwork.models.int8 import Int8BasicConv, Int8Embedding, Int8Linear, quantize_int8, round_rows
-from latchwork.ops import matvec
+from latchwork.ops.cpu import matvec
 
 VARIANTS = {
     "default": {},
@@ -39,8 +39,14 @@ def _any_size(monkeypatch):
 @pytest.fixture
 def calls(monkeypatch):
     """Whether the weight was int8, for each call of the kernel."""
-    made, original = [], matvec._call
-    monkeypatch.setattr(matvec, "_call", lambda x, w, *a: made.append(w.dtype == torch.int8) or original(x, w, *a))
+    made, pays = [], matvec.pays
+
+    def record(x, weight, *rest):
+        if found := pays(x, weight, *rest):
+            made.append(weight.dtype == torch.int8)
+        return found
+
+    monkeypatch.setattr(matvec, "pays", record)
     return made
 
 

@@ -10,8 +10,7 @@ from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.modules import set_temperature
 from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, TransformationCell, make_cells
 from latchwork.ops.choice import choose_rows
-from latchwork.ops.selection import selection_scan
-from latchwork.ops.transformation import transformation_scan
+from latchwork.ops.moves import selection_scan, transformation_scan
 
 CELLS = {
     "scalars": lambda levels=None: ScalarCell(6, levels),

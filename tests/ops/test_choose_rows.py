@@ -5,10 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latchwork.ops import choice as module
 from latchwork.ops.choice import choose_rows
+from latchwork.ops.cpu import kernel
 
-pytestmark = pytest.mark.skipif(module.cpu.MISSING is not None, reason=str(module.cpu.MISSING))
+pytestmark = pytest.mark.skipif(kernel.MISSING is not None, reason=str(kernel.MISSING))
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -99,7 +99,7 @@ def test_bad_input_names_its_argument(monkeypatch):
     (gradient,) = torch.autograd.grad(choose_rows(logits)[0].square().sum(), logits, create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
         gradient.sum().backward()
-    monkeypatch.setattr(module.cpu, "MISSING", "it was not built")
+    monkeypatch.setattr(kernel, "MISSING", "it was not built")
     with pytest.raises(ValueError, match="backend 'cpu' cannot run: it was not built"):
         choose_rows(logits, backend="cpu")
     assert choose_rows(logits)[0].requires_grad

@@ -28,9 +28,10 @@ from scan_cases import (
 )
 
 from latchwork import minmax_scan, minmax_step
-from latchwork.ops import cpu
+from latchwork.ops import dispatch
 from latchwork.ops.algebra import apply, collapse
-from latchwork.ops.scan import BACKENDS as REGISTERED
+from latchwork.ops.cpu import scan as cpu
+from latchwork.ops.cpu.kernel import isa
 
 CHUNKS = [1, 2, 3, 7, 64]
 NAMES = ("r", "s", "state", "x0")
@@ -151,7 +152,7 @@ def test_a_gradient_that_is_not_finite_goes_through_chunks_as_through_the_whole(
 )
 def test_the_composed_step_maps_every_state_where_the_loop_takes_it(shape, dtype, draw, backend):
     r, s, state, _, _ = inner(make_case(shape, draw, dtype, state=True))
-    whole = REGISTERED[backend].compose(r, s, None, None)
+    whole = dispatch.BACKENDS["scan"][backend].compose(r, s, None, None)
     assert [a.shape for a in whole] == [r.shape[:1] + r.shape[2:], s.shape[:1] + s.shape[2:]]
     for start in (state, draw(*state.shape, dtype=dtype), torch.full_like(state, torch.inf)):
         after = apply(*whole, start) + 0.0
@@ -163,7 +164,7 @@ def test_the_composed_step_maps_every_state_where_the_loop_takes_it(shape, dtype
 @both_degrees
 def test_no_steps_compose_to_one_that_changes_nothing(unit, backend):
     r, s, state, _, _ = inner(make_case((2, 0, *unit), extreme))
-    assert_same(apply(*REGISTERED[backend].compose(r, s, None, None), state) + 0.0, state + 0.0)
+    assert_same(apply(*dispatch.BACKENDS["scan"][backend].compose(r, s, None, None), state) + 0.0, state + 0.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -173,7 +174,7 @@ def test_a_reset_makes_the_composed_step_constant(shape, draw, backend):
     r, s, state, reset, x0 = inner(make_case(shape, draw, reset="random", state=True))
     reset[:, 4] = True
     r[:, :4], s[:, :4] = torch.nan, torch.nan
-    whole = REGISTERED[backend].compose(r, s, reset, x0)
+    whole = dispatch.BACKENDS["scan"][backend].compose(r, s, reset, x0)
     expected = minmax_scan(r, s, x0, reset=reset, state=state, backend="reference")[:, -1]
     for start in (state, torch.full_like(state, torch.inf), torch.full_like(state, -torch.inf)):
         assert_same(apply(*whole, start) + 0.0, expected)
@@ -235,16 +236,16 @@ HERE = Path(__file__).parent
 INSTRUCTION_SETS = ["baseline", "avx2", "avx512"]  # the kernel takes the last that the processor has
 ON_ANOTHER_INSTRUCTION_SET = """
 import sys, pytest
-from latchwork.ops import cpu
-assert cpu.isa() == sys.argv[1], cpu.isa()
+from latchwork.ops.cpu.kernel import isa
+assert isa() == sys.argv[1], isa()
 sys.exit(pytest.main(sys.argv[2:]))
 """
 
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_the_kernel_is_right_on_every_instruction_set(name):
-    if INSTRUCTION_SETS.index(name) >= INSTRUCTION_SETS.index(cpu.isa()):
-        pytest.skip(f"all tests run with {cpu.isa()}, and there is nothing wider here")
+    if INSTRUCTION_SETS.index(name) >= INSTRUCTION_SETS.index(isa()):
+        pytest.skip(f"all tests run with {isa()}, and there is nothing wider here")
     chosen = "every_width or sums_are_exact or chunks_of_any_length and 65"
     files = [str(HERE / file) for file in ("test_gradient.py", "test_chunks.py")]
     command = [sys.executable, "-c", ON_ANOTHER_INSTRUCTION_SET, name, "-p", "no:cacheprovider", "-k", chosen, *files]

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from latchwork.ops import cross_entropy
+from latchwork.ops.cpu import cross_entropy as kernel
 from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
+from latchwork.ops.torch import cross_entropy as pieces
+from seen_operations import seen_operations
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
 
@@ -22,10 +24,10 @@ def _one_thread(_settings):
 def way(request, monkeypatch):
     """How float32 on the CPU is computed."""
     if request.param != "kernel":
-        monkeypatch.setattr(cross_entropy, "MOST_CLASSES", 0)
+        monkeypatch.setattr(kernel, "MOST_CLASSES", 0)
     if request.param == "many pieces":
-        monkeypatch.setattr(cross_entropy, "BYTES", 1)
-        monkeypatch.setattr(cross_entropy, "FEWEST_ROWS", 3)
+        monkeypatch.setattr(pieces, "BYTES", 1)
+        monkeypatch.setattr(pieces, "FEWEST_ROWS", 3)
     return request.param
 
 
@@ -86,14 +88,14 @@ def test_float64_equals_the_definition_to_all_but_the_digits_of_float32(way):
     assert_equals_definition(*make_case(50, dtype=torch.float64), tolerance=1e-7)
 
 
-@given(seed=st.integers(0, 2**32 - 1), sizes=st.tuples(*[st.integers(1, 60)] * 3), kernel=st.booleans())
-def test_any_case_equals_the_definition(seed, sizes, kernel):
+@given(seed=st.integers(0, 2**32 - 1), sizes=st.tuples(*[st.integers(1, 60)] * 3), in_kernel=st.booleans())
+def test_any_case_equals_the_definition(seed, sizes, in_kernel):
     torch.manual_seed(seed)
     with pytest.MonkeyPatch.context() as patch:
-        if not kernel:
-            patch.setattr(cross_entropy, "MOST_CLASSES", 0)
-            patch.setattr(cross_entropy, "FEWEST_ROWS", 7)
-            patch.setattr(cross_entropy, "BYTES", 1)
+        if not in_kernel:
+            patch.setattr(kernel, "MOST_CLASSES", 0)
+            patch.setattr(pieces, "FEWEST_ROWS", 7)
+            patch.setattr(pieces, "BYTES", 1)
         assert_equals_definition(*make_case(*sizes, ignored=float(torch.rand(()))), tolerance=5e-6)
 
 
@@ -138,8 +140,8 @@ def test_targets_of_another_type_are_an_error(dtype, way):
 
 def test_a_negative_target_that_no_one_checked_is_not_left_out(monkeypatch):
     """As on a GPU, where a look at the targets would cost a wait."""
-    monkeypatch.setattr(cross_entropy, "MOST_CLASSES", 0)
-    monkeypatch.setattr(cross_entropy, "_check_targets", lambda *_: None)
+    monkeypatch.setattr(kernel, "MOST_CLASSES", 0)
+    monkeypatch.setattr("latchwork.ops.cross_entropy._check_targets", lambda *_: None)
     hidden, weight, targets, _ = make_case()
     targets[3] = -5
     with pytest.raises(RuntimeError, match="index 11 is out of bounds"):
@@ -231,32 +233,52 @@ def test_too_few_targets_are_an_error(way, N):
 def test_a_second_derivative_is_not_left_out_in_silence(way):
     hidden, weight, targets, _ = make_case()
     loss = linear_cross_entropy(hidden.requires_grad_(), weight, targets)
+    (grad,) = torch.autograd.grad(loss, hidden, create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivative"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
+        torch.autograd.grad(grad.sum(), hidden)
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    made = []
-    original = cross_entropy._Loss.apply
-    monkeypatch.setattr(cross_entropy._Loss, "apply", lambda *a: made.append(1) or original(*a))
-    return made
-
-
-def test_under_autocast_it_is_the_definition(calls):
+def test_under_autocast_it_is_the_definition():
     hidden, weight, targets, _ = make_case()
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), seen_operations("") as seen:
         loss, expected = linear_cross_entropy(hidden, weight, targets), define(hidden, weight, targets)
     assert torch.equal(loss, expected)
-    assert not calls
+    assert not seen
 
 
-def test_a_compiler_is_given_the_definition(calls):
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True), (False, False)])
+def test_torch_finds_nothing_wrong_with_the_operation(needs, way):
+    hidden, weight, targets, ignored = make_case()
+    backend = "cpu" if way == "kernel" else "torch"
+    case = hidden.requires_grad_(needs[0]), weight.requires_grad_(needs[1]), targets, ignored, *needs, backend
+    torch.library.opcheck(torch.ops.latchwork.linear_cross_entropy.default, case)
+
+
+@pytest.mark.parametrize("needs", [(True, False), (False, True), (False, False)])
+def test_a_gradient_that_is_not_needed_is_not_computed(needs, way, monkeypatch):
+    made = []
+    backend = kernel if way == "kernel" else pieces
+    losses = backend.losses
+    monkeypatch.setattr(backend, "losses", lambda *a: made.append([each is not None for each in a[4:]]) or losses(*a))
+    hidden, weight, targets, _ = make_case()
+    hidden.requires_grad_(needs[0]), weight.requires_grad_(needs[1])
+    linear_cross_entropy(hidden, weight, targets)
+    with torch.no_grad():
+        linear_cross_entropy(hidden, weight, targets)
+    assert made == [list(needs), [False, False]]
+
+
+def test_a_compiled_graph_keeps_the_operation():
     case = make_case(ignored=0)
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    found = value_and_gradients(torch.compile(linear_cross_entropy, backend=keep, fullgraph=True), *case)
+    assert any(node.target is torch.ops.latchwork.linear_cross_entropy for node in graphs[0].graph.nodes)
     compiled = torch.compile(linear_cross_entropy, backend="aot_eager", fullgraph=True)
-    found = value_and_gradients(compiled, *case)
-    assert not calls
-    for one, other in zip(found, value_and_gradients(define, *case), strict=True):
-        torch.testing.assert_close(one, other)
-    linear_cross_entropy(*case)
-    assert calls
+    for each in (found, value_and_gradients(compiled, *case)):
+        for one, other in zip(each, value_and_gradients(linear_cross_entropy, *case), strict=True):
+            assert torch.equal(one, other)

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 
 import latchwork
 from latchwork.ops import distributed
-from latchwork.ops.cpu import MISSING
+from latchwork.ops.cpu.kernel import MISSING
 
 CUTS = {2: [(5, 8), (1, 12), (0, 13), (13, 0)], 3: [(4, 4, 5), (1, 11, 1), (6, 0, 7), (0, 0, 13)]}
 BACKENDS = ["torch"] if MISSING else ["cpu", "torch"]
@@ -52,7 +52,7 @@ def check(rank, cuts, tensors, reset, backend, name) -> None:
     x = latchwork.minmax_scan(*whole, reset=reset, backend=backend)
     x.backward(grad)
     part = [a.clone().requires_grad_() for a in (r[:, mine], s[:, mine], x0)]
-    y = distributed.minmax_scan(*part, reset=None if reset is None else reset[:, mine], backend=backend)
+    y = distributed.split_minmax_scan(*part, reset=None if reset is None else reset[:, mine], backend=backend)
     y.backward(grad[:, mine])
     total = part[2].grad.to(torch.float32)
     dist.all_reduce(total)
@@ -80,9 +80,9 @@ def test_slices_on_ranks_give_the_values_and_gradients_of_one_process_bit_for_bi
 
 def test_without_a_process_group_the_error_says_what_to_call() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
-        distributed.minmax_scan(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), torch.zeros(1))
+        distributed.split_minmax_scan(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), torch.zeros(1))
 
 
 def test_a_bad_shape_is_found_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="s must be"):
-        distributed.minmax_scan(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4), torch.zeros(3))
+        distributed.split_minmax_scan(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4), torch.zeros(3))

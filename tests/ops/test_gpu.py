@@ -4,9 +4,9 @@ import pytest
 import torch
 from ahead_of_time import run
 
-from latchwork.ops import gpu
 from latchwork.ops.algebra import apply, collapse
 from latchwork.ops.reference import reference_scan
+from latchwork.ops.triton import scan as gpu
 
 pytest.importorskip("triton", reason="triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -15,7 +15,7 @@ if DEVICE == "cpu":
     # left on, it would make backend="auto" choose this backend in every other test of the process.
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TRITON_INTERPRET", "1")
-        import latchwork.ops.gpu_kernels  # noqa: F401
+        import latchwork.ops.triton.scan_kernels  # noqa: F401
 
 # The interpreter computes in numpy, which warns of inf - inf and of a half that overflows.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -288,13 +288,13 @@ def test_time_is_cut_when_the_rows_alone_would_leave_the_gpu_idle(monkeypatch, r
 
 
 def test_triton_is_not_imported_before_it_is_used():
-    run("import sys, latchwork.ops.gpu; assert 'latchwork.ops.gpu_kernels' not in sys.modules")
+    run("import sys, latchwork.ops.triton.scan; assert 'latchwork.ops.triton.scan_kernels' not in sys.modules")
 
 
 COMPILE = r"""
 import sys, torch
 from ahead_of_time import replace
-from latchwork.ops import gpu, gpu_kernels
+from latchwork.ops.triton import scan as gpu, scan_kernels as gpu_kernels
 
 replace(gpu_kernels, ["scan_kernel", "compose_kernel", "backward_kernel", "carry_kernel"])
 dtypes = [getattr(torch, name) for name in sys.argv[2:]]

@@ -14,11 +14,12 @@ from scan_cases import make_case, run, tied
 
 from latchwork import MinMaxLayer, MinMaxNeuron, minmax_scan
 from latchwork.modules import BasicConv, FeedForward
-from latchwork.ops import abi, cpu
 from latchwork.ops.choice import choose_rows
+from latchwork.ops.cpu import abi, scan
+from latchwork.ops.cpu import kernel as cpu
 from latchwork.ops.cross_entropy import linear_cross_entropy
 from latchwork.ops.matvec import int8_linear, linear
-from latchwork.ops.selection import selection_scan
+from latchwork.ops.moves import selection_scan
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "src" / "latchwork" / "csrc"
@@ -52,11 +53,11 @@ def test_a_kernel_whose_structures_have_other_sizes_is_refused_and_not_replaced(
 
 USE_THE_KERNEL = """
 import torch
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel, scan
 r = torch.zeros(1, 1, 1)
 try:
-    cpu.forward(r, r, r[0], None, None)
-    print(cpu.isa())
+    scan.forward(r, r, r[0], None, None)
+    print(kernel.isa())
 except RuntimeError as error:
     print(error)
 """
@@ -146,7 +147,7 @@ def make_work():
 
     def work():
         found = [each for case in scans for each in run(case, "cpu", torch.ones_like(case["s"]))[1].values()]
-        found += itertools.chain.from_iterable(cpu.compose(case["r"], case["s"], None, None) for case in scans)
+        found += itertools.chain.from_iterable(scan.compose(case["r"], case["s"], None, None) for case in scans)
         leaf = weights.clone().requires_grad_()
         found += grads(selection_scan(leaf, choice, torch.rand(60, 3), backend="cpu").square(), leaf)[1:]
         found += grads(choose_rows(leaf, backend="cpu")[0].square(), leaf)

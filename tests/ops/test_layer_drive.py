@@ -16,7 +16,7 @@ from torch import nn
 from latchwork import MinMaxLayer, MinMaxNeuron
 from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward, fast_layer
 from latchwork.ops import layer as ops
-from latchwork.ops.cpu import empty
+from latchwork.ops.cpu.kernel import empty
 
 EPSILON = 0.5  # with a norm's own, which is small, the gradient of a narrow row has few digits in float32
 KINDS = {

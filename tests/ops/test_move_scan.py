@@ -5,13 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latchwork.ops import moves, moves_cpu, moves_torch
-from latchwork.ops.selection import selection_scan
-from latchwork.ops.transformation import transformation_scan
+from latchwork.ops import dispatch
+from latchwork.ops.cpu import kernel
+from latchwork.ops.cpu import moves as moves_cpu
+from latchwork.ops.moves import selection_scan, transformation_scan
+from latchwork.ops.torch import moves as moves_torch
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 FORMS = ["taking", "taking or own", "sending"]
-needs_kernel = pytest.mark.skipif(moves_cpu.cpu.MISSING is not None, reason=str(moves_cpu.cpu.MISSING))
+needs_kernel = pytest.mark.skipif(kernel.MISSING is not None, reason=str(kernel.MISSING))
 
 
 def strided(values, layout):
@@ -98,7 +100,7 @@ def test_halves_are_summed_in_float32(form):
     x = moves_torch.forward(choice, state, s, reset, x0, sends)
     given_wide = (a.float() if a is not None else None for a in (x, state, s))
     wide = moves_torch.backward(grad.float(), choice, *given_wide, reset, x0.float(), sends)
-    for backend in moves.BACKENDS.values():
+    for backend in dispatch.BACKENDS["moves"].values():
         if backend.unfit(state) is None:
             found = backend.backward(grad, choice, x, state, s, reset, x0, sends)
             for one, other in zip(found, wide, strict=True):
@@ -110,8 +112,8 @@ def test_what_is_out_of_range_is_an_error_also_when_compiled(scan):
     weights, x0 = torch.rand(1, 2, 1, 3, 3), torch.ones(1, 3)
     for wrong in (3, -1):
         choice = torch.tensor([[[[0, 1, 2]], [[0, wrong, 2]]]])
-        for backend in ("auto", "reference", *moves.BACKENDS):
-            if backend in moves.BACKENDS and moves.BACKENDS[backend].unfit(weights):
+        for backend in ("auto", "reference", *dispatch.BACKENDS["moves"]):
+            if backend in dispatch.BACKENDS["moves"] and dispatch.BACKENDS["moves"][backend].unfit(weights):
                 continue
             with pytest.raises(ValueError, match="choice must be at least 0 and less than 3; got"):
                 scan(weights, choice, x0, backend=backend)
@@ -125,10 +127,10 @@ def test_a_backend_that_cannot_run_says_why(scan, monkeypatch):
     weights, choice, x0 = torch.rand(1, 2, 1, 3, 3), torch.zeros(1, 2, 1, 3, dtype=torch.int64), torch.ones(1, 3)
     with pytest.raises(ValueError, match=r"backend 'cuda' is unknown; there are auto, reference, .*torch"):
         scan(weights, choice, x0, backend="cuda")
-    monkeypatch.setattr(moves_cpu.cpu, "MISSING", "it was not built")
+    monkeypatch.setattr(kernel, "MISSING", "it was not built")
     with pytest.raises(ValueError, match="backend 'cpu' cannot run: it was not built"):
         scan(weights, choice, x0, backend="cpu")
-    assert moves.choose("auto", weights) == "torch"
+    assert dispatch.choose("moves", "auto", weights) == "torch"
     assert "not on the CPU" in moves_cpu.unfit(weights.to("meta"))
     with pytest.raises(ValueError, match="choice must be on the device of weights, cpu; got meta"):
         scan(weights, choice.to("meta"), x0)

@@ -4,14 +4,15 @@ import pytest
 import torch
 from ahead_of_time import run
 
-from latchwork.ops import moves_gpu, moves_torch
+from latchwork.ops.torch import moves as moves_torch
+from latchwork.ops.triton import moves as moves_gpu
 
 pytest.importorskip("triton", reason="triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":  # as in test_gpu.py
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TRITON_INTERPRET", "1")
-        import latchwork.ops.moves_gpu_kernels  # noqa: F401
+        import latchwork.ops.triton.moves_kernels  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of inf - inf
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -87,7 +88,7 @@ def test_unfit_names_weights(monkeypatch):
 COMPILE = r"""
 import sys, torch
 from ahead_of_time import replace
-from latchwork.ops import moves_gpu, moves_gpu_kernels
+from latchwork.ops.triton import moves as moves_gpu, moves_kernels as moves_gpu_kernels
 
 replace(moves_gpu_kernels, ["move_kernel", "move_back_kernel"])
 for dtype in [getattr(torch, name) for name in sys.argv[2:]]:

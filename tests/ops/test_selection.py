@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latchwork import minmax_scan
-from latchwork.ops.selection import as_minmax, selection_scan
+from latchwork.ops.moves import selection_as_minmax, selection_scan
 
 RESETS = ["never", "random", "everywhere", "first"]
 SIZES = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 3), st.integers(1, 5))
@@ -50,7 +50,7 @@ cases = given(
 def test_it_is_the_minmax_recurrence_bit_for_bit(sizes, taking, carried, reset, layout, seed):
     torch.manual_seed(seed)
     (weights, choice, x0), options = make_case(*sizes, taking=taking, carried=carried, reset=reset, layout=layout)
-    r, s = as_minmax(choice, options["s"], -torch.inf, torch.inf, x0.dtype)
+    r, s = selection_as_minmax(choice, options["s"], -torch.inf, torch.inf, x0.dtype)
     state = options["state"]
     expected = minmax_scan(r, s, x0, state=state, reset=options["reset"])
     for backend in ("auto", "torch", "reference"):
@@ -58,7 +58,7 @@ def test_it_is_the_minmax_recurrence_bit_for_bit(sizes, taking, carried, reset, 
     if sizes[2] == 0:
         return
     values = torch.cat([each.detach().reshape(-1) for each in (x0, options["s"], state) if each is not None])
-    r, s = as_minmax(choice, options["s"], values.min().item(), values.max().item(), x0.dtype)
+    r, s = selection_as_minmax(choice, options["s"], values.min().item(), values.max().item(), x0.dtype)
     assert torch.equal(minmax_scan(r, s, x0, state=state, reset=options["reset"]), expected)
 
 

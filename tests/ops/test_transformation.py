@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latchwork import minmax_scan
-from latchwork.ops.transformation import as_minmax, transformation_scan
+from latchwork.ops.moves import transformation_as_minmax, transformation_scan
 
 RESETS = ["never", "random", "everywhere", "first"]
 SIZES = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 3), st.integers(1, 5))
@@ -48,11 +48,11 @@ cases = given(
 def test_it_is_the_minmax_recurrence_bit_for_bit(sizes, carried, reset, layout, seed):
     torch.manual_seed(seed)
     (weights, choice, x0), options = make_case(*sizes, carried=carried, reset=reset, layout=layout)
-    r, s = as_minmax(choice, torch.inf, x0.dtype)
+    r, s = transformation_as_minmax(choice, torch.inf, x0.dtype)
     expected = minmax_scan(r, s, x0, **options)
     for backend in ("auto", "torch", "reference"):
         assert torch.equal(transformation_scan(weights, choice, x0, **options, backend=backend), expected)
-    r, s = as_minmax(choice, 3.0, x0.dtype)  # the largest level there is
+    r, s = transformation_as_minmax(choice, 3.0, x0.dtype)  # the largest level there is
     assert torch.equal(minmax_scan(r, s, x0, **options), expected)
 
 
@@ -92,7 +92,7 @@ def test_for_one_level_that_is_not_zero_its_gradient_is_that_of_the_minmax_recur
     torch.manual_seed(seed)
     (weights, choice, x0), _ = make_case(2, 6, 3, 4, carried=False, reset="never")
     x0 = (torch.arange(4) == torch.randint(4, (3, 1))).double().mul_(3).requires_grad_()
-    r, s = as_minmax(choice, torch.inf, x0.dtype)
+    r, s = transformation_as_minmax(choice, torch.inf, x0.dtype)
     grad = torch.randn(choice.shape, dtype=torch.float64)
     one, other = (
         torch.autograd.grad(x, x0, grad)[0] for x in (transformation_scan(weights, choice, x0), minmax_scan(r, s, x0))

@@ -14,9 +14,8 @@ from latchwork.ops import distributed
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.cross_entropy import linear_cross_entropy
 from latchwork.ops.matvec import int8_linear, linear
+from latchwork.ops.moves import selection_scan, transformation_scan
 from latchwork.ops.reference import reference_scan
-from latchwork.ops.selection import selection_scan
-from latchwork.ops.transformation import transformation_scan
 
 # Of torch to itself, when it first takes a forward-mode derivative.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
@@ -284,6 +283,6 @@ def test_over_several_ranks_a_transform_is_refused_in_words():
     inputs = [case[name] for name in names]
     for way in (by_func, by_forward_ad):
         with pytest.raises(NotImplementedError, match="in reverse mode alone"):
-            way(distributed.minmax_scan, inputs, given.values())
+            way(distributed.split_minmax_scan, inputs, given.values())
     with pytest.raises(ValueError, match="backend 'reference' runs in one process; there are auto, triton, cpu, torch"):
-        distributed.minmax_scan(*inputs, backend="reference")
+        distributed.split_minmax_scan(*inputs, backend="reference")

@@ -9,7 +9,7 @@ from cases_temporal import FINITE_BOUNDS, NAMES, formulas, random_traces, same, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel as cpu
 from latchwork.temporal import parse
 from latchwork.temporal.core import TooLarge
 from latchwork.temporal.step import Step, export

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy
 
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel
 
 Array = numpy.ndarray
 
@@ -18,9 +18,9 @@ def walk(following: Array, outputs: Array, state: int, tokens: Array, answers: A
     at least 0 and less than symbols. answers: (steps,) int32, written up to the steps done. In C++ where there is the
     kernel; `walk_by_definition` else.
     """
-    if cpu.MISSING is not None or not hasattr(cpu.library(), "latchwork_walk"):
+    if kernel.MISSING is not None or not hasattr(kernel.library(), "latchwork_walk"):
         return walk_by_definition(following, outputs, state, tokens, answers)
-    run = cpu.library().latchwork_walk
+    run = kernel.library().latchwork_walk
     run.restype = ctypes.c_int64
     tokens = numpy.ascontiguousarray(tokens, numpy.int64)
     after = ctypes.c_int64(state)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel
 from latchwork.ops.selfcheck import check_backends
 
 
@@ -28,7 +28,7 @@ def check() -> None:
             table.add_row(report.backend, report.device, "[green]right", f"{report.cases} cases, all equal")
     console = Console()
     console.print(table)
-    instructions = "no C++ kernel" if cpu.MISSING else f"C++ kernel with {cpu.isa()}"
+    instructions = "no C++ kernel" if kernel.MISSING else f"C++ kernel with {kernel.isa()}"
     console.print(
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {instructions}, "
         f"{torch.get_num_threads()} threads; {time.perf_counter() - start:.1f} s"

@@ -1,9 +1,9 @@
-// What crosses from Python to C++: every structure, every entry point and every code that one returns. ops/abi.py mirrors
+// What crosses from Python to C++: every structure, every entry point and every code that one returns. ops/cpu/abi.py mirrors
 // the structures field by field; when the library is loaded, the sizes of both are compared.
 #pragma once
 #include <cstdint>
 
-constexpr int64_t INTERFACE = 9;  // to be raised, here and in ops/abi.py, with every change of what is here
+constexpr int64_t INTERFACE = 9;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
 enum { DONE = 0, NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2, NO_MEMORY = 3, NO_SUCH_ISA = 4 };
 
 // The recurrence.

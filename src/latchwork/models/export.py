@@ -145,7 +145,7 @@ def _scan(r: Any, s: Any, state: Any, reset: Any = None, x0: Any = None, backend
 
 
 def _side_by_side(op: Any, r: Any, s: Any, x: Any, width: int, T: int, D: int) -> tuple[Any, Any]:
-    """Degree one, x (B, 1, D): all states and the last, with T / width chunks at once, as in ops/parallel.py."""
+    """Degree one, x (B, 1, D): all states and the last, with T / width chunks at once, as in ops/torch/scan.py."""
     count = T // width
     r_t, s_t = (_split(op, op.Reshape(each, _integers(op, 0, count, width, D)), width, 2) for each in (r, s))
     whole_r, whole_s = r_t[0], s_t[0]  # (B, count, 1, D): each chunk as one step

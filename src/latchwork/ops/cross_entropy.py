@@ -1,4 +1,4 @@
-"""The loss of a language model without its logits: head and cross-entropy, a few rows at a time."""
+"""linear_cross_entropy: the loss of a language model without its logits."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from latchwork.ops import cpu, dispatch, transforms
-from latchwork.ops.abi import Head
+from latchwork.ops import dispatch, transforms
+from latchwork.ops.cpu import cross_entropy as kernel
 from latchwork.ops.scan import autocasts
-
-BYTES = 4 << 20  # of logits at a time: they stay in the cache from the product to the gradient
-FEWEST_ROWS = 256  # at a time: fewer make the product for the weight's gradient inefficient
-MOST_CLASSES, LARGEST = 8192, 1 << 19  # classes, and elements of the weight, beyond which a BLAS is as good
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
     """Mean cross-entropy of the logits hidden weight' with targets, leaving out those equal to ignore_index.
 
     hidden: (N, d), weight: (V, d), targets: (N,). Equal to `mean_cross_entropy(F.linear(hidden, weight), targets)`,
-    which is its definition and what a compiler is given; here the gradient is made with the loss, and of the logits
-    (N, V) only as many rows exist at a time as fit a cache.
+    which is its definition. The gradients are computed together with the loss, those that are needed and no others,
+    and of the logits (N, V) only as many rows exist at a time as fit a cache.
     """
     if (
         hidden.dim() != 2
@@ -34,16 +30,16 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
             "hidden, weight and targets must be (N, d), (V, d) and (N,); "
             f"got {tuple(hidden.shape)}, {tuple(weight.shape)} and {tuple(targets.shape)}"
         )
-    asked = dispatch.asked_for()
-    plain = transforms.unfit(hidden, weight) or ("autocast is on" if autocasts(hidden) else None)
-    if asked == "cpu" and (reason := plain or cpu.unfit(hidden)):
-        raise ValueError(f"backend 'cpu' cannot run: {reason}")
-    if plain or asked == "reference" or torch.compiler.is_compiling():
+    name = dispatch.choose("cross_entropy", "auto", hidden, weight)
+    if name == "reference" or autocasts(hidden):
         return mean_cross_entropy(F.linear(hidden, weight), targets, ignore_index)
-    _check_targets(targets, weight.shape[0], ignore_index)
+    if name == "cpu" and not kernel.pays(hidden, weight):
+        name = "torch"
     learns = torch.is_grad_enabled()
-    result: Tensor = _Loss.apply(hidden, weight, targets, ignore_index, learns)  # type: ignore[no-untyped-call]
-    return result
+    of_hidden, of_weight = learns and hidden.requires_grad, learns and weight.requires_grad
+    run = torch.ops.latchwork.linear_cross_entropy
+    loss: Tensor = run(hidden, weight, targets, ignore_index, of_hidden, of_weight, name)[0]
+    return loss
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -57,26 +53,6 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100
     return torch.where((targets != ignore_index).any(), loss, 0)
 
 
-class _Loss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int, learns: bool) -> Tensor:
-        kept = targets != ignore_index
-        numbers = torch.where(targets < 0, weight.shape[0], targets)  # beyond the range, where a GPU looks at it
-        grad_hidden = hidden.new_empty(hidden.shape) if learns and ctx.needs_input_grad[0] else None
-        grad_weight = weight.new_zeros(weight.shape) if learns and ctx.needs_input_grad[1] else None
-        run = _by_kernel if _fits(hidden, weight) else _in_pieces
-        count = kept.sum().clamp(min=1)
-        total = run(hidden, weight, torch.where(kept, numbers, -1), count, grad_hidden, grad_weight)
-        ctx.save_for_backward(grad_hidden, grad_weight)
-        return total / count
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        dispatch.refuse_second_derivative(grad)
-        grad_hidden, grad_weight = (None if each is None else each * grad for each in ctx.saved_tensors)
-        return grad_hidden, grad_weight, None, None, None
-
-
 def _check_targets(targets: Tensor, classes: int, ignore_index: int) -> None:
     """Their type; and their range on the CPU, where it costs little. A GPU checks it when it looks them up."""
     if targets.dtype not in (torch.int64, torch.int32):
@@ -87,64 +63,59 @@ def _check_targets(targets: Tensor, classes: int, ignore_index: int) -> None:
             raise IndexError(f"targets must be at least 0 and less than {classes}; got {int(wrong[0])}")
 
 
-def _in_pieces(
+def _run(
     hidden: Tensor,
     weight: Tensor,
     targets: Tensor,
-    count: Tensor,
-    grad_hidden: Tensor | None,
-    grad_weight: Tensor | None,
-) -> Tensor:
-    """The sum of the losses; writes the gradients of their mean. A target of -1 is left out."""
-    rows = max(FEWEST_ROWS, BYTES // (weight.shape[0] * hidden.element_size()))
-    total = hidden.new_zeros(())
-    for start in range(0, hidden.shape[0], rows):
-        piece = slice(start, start + rows)
-        kept, wanted = targets[piece, None] >= 0, targets[piece, None].clamp(min=0)
-        logits = hidden[piece] @ weight.t()
-        best = logits.amax(-1, keepdim=True)
-        right = logits.gather(1, wanted)
-        sums = logits.sub_(best).exp_().sum(-1, keepdim=True)
-        total += torch.where(kept, sums.log() + best - right, 0).sum()
-        if grad_hidden is None and grad_weight is None:
-            continue
-        share = kept.to(logits.dtype) / count
-        gradient = logits.mul_(share / sums).scatter_add_(1, wanted, -share)
-        if grad_hidden is not None:
-            torch.mm(gradient, weight, out=grad_hidden[piece])
-        if grad_weight is not None:
-            grad_weight.addmm_(gradient.t(), hidden[piece])
-    return total
+    ignore_index: int,
+    of_hidden: bool,
+    of_weight: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss, and its gradients of hidden and weight; one that is not asked for is empty."""
+    _check_targets(targets, weight.shape[0], ignore_index)
+    kept = targets != ignore_index
+    numbers = torch.where(targets < 0, weight.shape[0], targets)  # beyond the range, where a GPU looks at it
+    grad_hidden = hidden.new_empty(hidden.shape if of_hidden else 0)
+    grad_weight = weight.new_zeros(weight.shape if of_weight else 0)
+    count = kept.sum().clamp(min=1)
+    losses = dispatch.BACKENDS["cross_entropy"][backend].losses
+    found = grad_hidden if of_hidden else None, grad_weight if of_weight else None
+    total = losses(hidden, weight, torch.where(kept, numbers, -1), count, *found)
+    return total / count, grad_hidden, grad_weight
 
 
-def _by_kernel(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    count: Tensor,
-    grad_hidden: Tensor | None,
-    grad_weight: Tensor | None,
-) -> Tensor:
-    """As `_in_pieces`, in one pass of the C++ kernel."""
-    hidden, weight, targets = hidden.contiguous(), weight.contiguous(), targets.long().contiguous()
-    losses = hidden.new_empty(hidden.shape[0])
-    head = Head(
-        *(hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads()),
-        1 / int(count),
-        *(hidden.data_ptr(), weight.data_ptr(), targets.data_ptr(), losses.data_ptr()),
-        *(None if each is None else each.data_ptr() for each in (grad_hidden, grad_weight)),
-    )
-    cpu.call("latchwork_head", head)
-    return losses.sum(dtype=torch.float64).float()
+def _fake(
+    hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int, of_hidden: bool, of_weight: bool, backend: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad_hidden = hidden.new_empty(hidden.shape if of_hidden else 0)
+    return hidden.new_empty(()), grad_hidden, weight.new_empty(weight.shape if of_weight else 0)
 
 
-def _fits(hidden: Tensor, weight: Tensor) -> bool:
-    return (
-        cpu.MISSING is None
-        and dispatch.asked_for() in ("auto", "cpu")
-        and cpu.readable(hidden)
-        and cpu.readable(weight)
-        and hidden.dtype == weight.dtype == torch.float32
-        and weight.shape[0] <= MOST_CLASSES
-        and weight.numel() <= LARGEST
-    )
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *_, ctx.of_hidden, ctx.of_weight, _ = inputs
+    ctx.save_for_backward(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    dispatch.refuse_tangent(grad)
+    found: tuple[Tensor | None, Tensor | None] = (None, None)
+    if grad is not None:
+        found = torch.ops.latchwork.linear_cross_entropy_backward(grad, *ctx.saved_tensors)
+    return found[0] if ctx.of_hidden else None, found[1] if ctx.of_weight else None, *(None,) * 5
+
+
+dispatch.register(
+    "linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, int ignore_index, bool of_hidden, "
+    "bool of_weight, str backend) -> (Tensor, Tensor, Tensor)",
+    _run,
+    _fake,
+    _save,
+    _gradient,
+)
+dispatch.register(
+    "linear_cross_entropy_backward(Tensor grad, Tensor grad_hidden, Tensor grad_weight) -> (Tensor, Tensor)",
+    lambda grad, *found: tuple(each * grad for each in found),
+    lambda grad, *found: tuple(torch.empty_like(each) for each in found),
+)

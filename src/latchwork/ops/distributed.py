@@ -15,13 +15,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from latchwork.ops import transforms
+from latchwork.ops import dispatch, transforms
 from latchwork.ops.algebra import apply
-from latchwork.ops.parallel import Gradients, broadcast_reset
-from latchwork.ops.scan import BACKENDS, check_arguments, check_dense, choose, expand
+from latchwork.ops.scan import check_arguments, check_dense, expand
+from latchwork.ops.torch.scan import Gradients, broadcast_reset
+
+_BACKENDS = dispatch.BACKENDS["scan"]
 
 
-def minmax_scan(
+def split_minmax_scan(
     r: Tensor,
     s: Tensor,
     x0: Tensor,
@@ -44,12 +46,12 @@ def minmax_scan(
     if reason := transforms.unfit(r, s, x0):
         raise NotImplementedError(f"minmax_scan over several ranks has its gradient in reverse mode alone: {reason}")
     if backend == "reference":
-        raise ValueError(f"backend 'reference' runs in one process; there are auto, {', '.join(BACKENDS)}")
+        raise ValueError(f"backend 'reference' runs in one process; there are auto, {', '.join(_BACKENDS)}")
     x0 = expand(x0, s.shape[:1] + s.shape[2:])
     group = dist.group.WORLD if group is None else group
     if group is None:
         raise RuntimeError("group: there is no process group; call torch.distributed.init_process_group first")
-    x: Tensor = _Scan.apply(r, s, x0, reset, group, choose(backend, r))  # type: ignore[no-untyped-call]
+    x: Tensor = _Scan.apply(r, s, x0, reset, group, dispatch.choose("scan", backend, r))  # type: ignore[no-untyped-call]
     return x
 
 
@@ -61,7 +63,7 @@ class _Scan(torch.autograd.Function):
         r, s, x0 = r.resolve_neg(), s.resolve_neg(), x0.resolve_neg()
         start = None if reset is None else x0
         state = _state_before(r, s, x0, reset, group, name)
-        x = BACKENDS[name].forward(r, s, state, reset, start)
+        x: Tensor = _BACKENDS[name].forward(r, s, state, reset, start)
         ctx.save_for_backward(r, s, x, state, reset, start)
         ctx.group, ctx.name = group, name
         return x
@@ -85,7 +87,7 @@ def _state_before(
 ) -> Tensor:
     """The state before this rank's slice, from the composed steps of the ranks before it."""
     start = None if reset is None else x0
-    whole_r, whole_s = BACKENDS[name].compose(r, s, reset, start)
+    whole_r, whole_s = _BACKENDS[name].compose(r, s, reset, start)
     constant = s.new_zeros(s.shape[0]) if reset is None else reset.any(1).to(s.dtype)
     # One message: r, s and whether a reset makes the slice a constant. Half types travel as float32, exactly.
     parts = [whole_r.flatten(1), whole_s.flatten(1), constant.unsqueeze(1)]
@@ -114,9 +116,10 @@ def _unwind(name: str, group: dist.ProcessGroup, grad: Tensor, *saved: Tensor | 
 
     def local(carry: Tensor) -> Gradients:
         if grad.shape[1] == 0:
-            return (*BACKENDS[name].backward(wide_grad, *widened)[:2], carry, None)
+            return (*_BACKENDS[name].backward(wide_grad, *widened)[:2], carry, None)
         last_grad = (wide_grad[:, -1] + carry).unsqueeze(1)
-        return BACKENDS[name].backward(torch.cat([wide_grad[:, :-1], last_grad], 1), *widened)
+        found: Gradients = _BACKENDS[name].backward(torch.cat([wide_grad[:, :-1], last_grad], 1), *widened)
+        return found
 
     state = widened[3]
     assert state is not None

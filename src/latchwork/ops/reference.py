@@ -1,4 +1,4 @@
-"""The definition: a loop over time, differentiated by autograd. Every other backend equals it."""
+"""The definitions: loops over time, differentiated by autograd. Every backend equals them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from latchwork.ops.algebra import apply
+from latchwork.ops.torch.moves import check_choice
+from latchwork.ops.torch.scan import broadcast_reset
 
 
 def reference_scan(
@@ -28,3 +30,50 @@ def reference_scan(
         states.append(x)
     x = torch.stack(states, 1) if states else s
     return (x + 0.0).to(dtype)
+
+
+def reference_selection(
+    weights: Tensor, choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor
+) -> Tensor:
+    """Every state of `selection_scan`, for finite levels. s: (B, U, N)."""
+    check_choice(choice, weights.shape[-1])
+    options = torch.arange(weights.shape[-1], device=choice.device)
+    chosen = (choice.unsqueeze(-1) == options).to(weights.dtype) + (weights - weights.detach())
+    x, states = state, []
+    for t in range(choice.shape[1]):
+        if reset is not None:
+            x = torch.where(broadcast_reset(reset[:, t], x), x0, x)
+        options = x.unsqueeze(-2).expand(*x.shape, x.shape[-1])  # (B, U, N, N): every row sees the whole state
+        if s is not None:
+            options = torch.cat([options, s.unsqueeze(-1)], -1)
+        x = (chosen[:, t] * options).sum(-1)
+        states.append(x)
+    return torch.stack(states, 1) + 0.0 if states else weights.sum(-1)
+
+
+def reference_transformation(
+    weights: Tensor, choice: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor
+) -> Tensor:
+    """Every state of `transformation_scan`, for finite levels."""
+    check_choice(choice, weights.shape[-1])
+    places = torch.arange(weights.shape[-1], device=choice.device)
+    sent = choice.unsqueeze(-1) == places  # (B, T, U, N, N): from k to i
+    straight = sent.to(weights.dtype) + (weights - weights.detach())
+    x, states = state, []
+    for t in range(choice.shape[1]):
+        if reset is not None:
+            x = torch.where(broadcast_reset(reset[:, t], x), x0, x)
+        linear = (straight[:, t] * x.unsqueeze(-1)).sum(-2)
+        largest = torch.where(sent[:, t], x.unsqueeze(-1), 0.0).amax(-2)
+        x = largest.detach() + (linear - linear.detach())  # the value of the one, the gradient of the other
+        states.append(x)
+    return torch.stack(states, 1) + 0.0 if states else weights.sum(-1)
+
+
+def reference_window(x: Tensor, low: int, high: int, minimum: bool) -> Tensor:
+    """The maximum (or minimum) of x (B, T) over the steps t + low to t + high that are in the row; T at least 1."""
+    steps, outside = x.shape[1], torch.inf if minimum else -torch.inf
+    padded = torch.nn.functional.pad(x, (max(0, -low), max(0, high)), value=outside)
+    first = max(0, low)
+    shifted = torch.stack([padded[:, first + k : first + k + steps] for k in range(high - low + 1)], -1)
+    return shifted.amin(-1) if minimum else shifted.amax(-1)

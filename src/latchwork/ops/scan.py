@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu, dispatch, gpu, parallel, transforms
-from latchwork.ops.algebra import Step, apply
+from latchwork.ops import dispatch
+from latchwork.ops.algebra import apply
 from latchwork.ops.reference import reference_scan
-from latchwork.ops.transforms import forward_mode, has_tangent
+from latchwork.ops.transforms import forward_mode
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ZERO = torch.zeros((), device="cpu")  # a tensor: adding the number 0.0 costs twice as much
-
-
-@dataclass(frozen=True)
-class Backend:
-    """One way to run the recurrence; shapes as in `reference_scan`. `unfit` says why it cannot take r, or None."""
-
-    forward: Callable[..., Tensor]
-    backward: Callable[..., parallel.Gradients]
-    compose: Callable[..., Step]
-    unfit: Callable[[Tensor], str | None]
-
-
-BACKENDS = {  # in order of preference; the last takes anything
-    "triton": Backend(gpu.forward, gpu.backward, gpu.compose, gpu.unfit),
-    "cpu": Backend(cpu.forward, cpu.backward, cpu.compose, cpu.unfit),
-    "torch": Backend(parallel.forward, parallel.backward, parallel.compose, lambda r: None),
-}
 
 
 def minmax_scan(
@@ -72,7 +54,7 @@ def minmax_scan(
     x0 = expand(x0, s.shape[:1] + s.shape[2:])
     state = x0 if state is None else expand(state, x0.shape)
     start = None if reset is None else x0
-    name = choose(backend, r, s, state, start)
+    name = dispatch.choose("scan", backend, r, s, state, start)
     if dispatch.asked_for(backend) == "auto" and r.shape[1] == 1 and name != "reference":
         return _one_step(r, s, x0, state, reset)
     if name == "reference":
@@ -121,20 +103,6 @@ def expand(start: Tensor, shape: torch.Size) -> Tensor:
     gradients of the rows have one layout, so that their sum has one order, whatever the strides of r and s are.
     """
     return start.expand(shape).flatten().view(shape)
-
-
-def choose(name: str, r: Tensor, *others: Tensor | None) -> str:
-    """The name of the backend that will run: `name` itself, or for "auto" the first that can take r and the others."""
-    name, plain = dispatch.asked_for(name), transforms.unfit(r, *others)
-    if name == "reference" or (name == "auto" and plain):
-        return "reference"
-    if name == "auto":
-        return next(each for each, backend in BACKENDS.items() if backend.unfit(r) is None)
-    if name not in BACKENDS:
-        raise ValueError(f"backend {name!r} is unknown; there are auto, reference, {', '.join(BACKENDS)}")
-    if reason := plain or BACKENDS[name].unfit(r):
-        raise ValueError(f"backend {name!r} cannot run: {reason}")
-    return name
 
 
 def autocasts(r: Tensor) -> bool:
@@ -198,18 +166,16 @@ def _check_alike(r: Tensor, others: dict[str, Tensor]) -> None:
             raise ValueError(f"{name} must be on the device of r, {r.device}; got {value.device}")
 
 
-@torch.library.custom_op("latchwork::minmax_scan", mutates_args=())
-def _scan(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:
-    return BACKENDS[backend].forward(r, s, state, reset, x0)
+def _run(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:
+    x: Tensor = dispatch.BACKENDS["scan"][backend].forward(r, s, state, reset, x0)
+    return x
 
 
-@_scan.register_fake
-def _(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:
+def _fake(r: Tensor, s: Tensor, *_: Any) -> Tensor:
     return s.new_empty(s.shape)
 
 
-@torch.library.custom_op("latchwork::minmax_scan_backward", mutates_args=())
-def _scan_backward(
+def _run_backward(
     grad: Tensor,
     r: Tensor,
     s: Tensor,
@@ -218,49 +184,43 @@ def _scan_backward(
     reset: Tensor | None,
     x0: Tensor | None,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    grads = BACKENDS[backend].backward(grad, r, s, x, state, reset, x0)
+) -> tuple[Tensor, ...]:
+    """The gradients of r, s, state and x0; the last is empty where there is no reset."""
+    grads = dispatch.BACKENDS["scan"][backend].backward(grad, r, s, x, state, reset, x0)
     # One layout, which the fake promises too: sums over what leaves here then have one order.
-    of_r, of_s, of_state, of_x0 = (state.new_empty(0) if each is None else each.contiguous() for each in grads)
-    return of_r, of_s, of_state, of_x0
+    return tuple(state.new_empty(0) if each is None else each.contiguous() for each in grads)
 
 
-@_scan_backward.register_fake
-def _(
-    grad: Tensor,
-    r: Tensor,
-    s: Tensor,
-    x: Tensor,
-    state: Tensor,
-    reset: Tensor | None,
-    x0: Tensor | None,
-    backend: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _backward_fake(
+    grad: Tensor, r: Tensor, s: Tensor, x: Tensor, state: Tensor, reset: Tensor | None, *_: Any
+) -> tuple[Tensor, ...]:
     grad_x0 = state.new_empty(0 if reset is None else state.shape)
     return r.new_empty(r.shape), s.new_empty(s.shape), state.new_empty(state.shape), grad_x0
 
 
-def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Tensor) -> None:
-    r, s, state, reset, x0, backend = inputs
-    ctx.save_for_backward(r, s, output, state, reset, x0)  # type: ignore[arg-type]
-    ctx.backend = backend  # type: ignore[attr-defined]
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    r, s, state, reset, x0, ctx.backend = inputs
+    ctx.save_for_backward(r, s, output, state, reset, x0)
 
 
-def _gradient(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    if has_tangent(grad):
-        _no_second_gradient(ctx)
-    r, s, x, state, reset, x0 = ctx.saved_tensors  # type: ignore[attr-defined]
-    backward = torch.ops.latchwork.minmax_scan_backward
-    grad_r, grad_s, grad_state, grad_x0 = backward(grad, r, s, x, state, reset, x0, ctx.backend)  # type: ignore[attr-defined]
-    return grad_r, grad_s, grad_state, None, grad_x0 if x0 is not None else None, None
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    dispatch.refuse_tangent(grad)
+    *saved, x0 = ctx.saved_tensors
+    grads = torch.ops.latchwork.minmax_scan_backward(grad, *saved, x0, ctx.backend)
+    grad_r, grad_s, grad_state, grad_x0 = grads
+    return grad_r, grad_s, grad_state, None, None if x0 is None else grad_x0, None
 
 
-def _no_second_gradient(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> None:
-    raise NotImplementedError(
-        "minmax_scan has no second derivative: call backward without create_graph=True and without a forward-mode "
-        'tangent, or use backend="reference", which autograd differentiates twice'
-    )
-
-
-_scan.register_autograd(_gradient, setup_context=_save)
-_scan_backward.register_autograd(_no_second_gradient)
+dispatch.register(
+    "minmax_scan(Tensor r, Tensor s, Tensor state, Tensor? reset, Tensor? x0, str backend) -> Tensor",
+    _run,
+    _fake,
+    _save,
+    _gradient,
+)
+dispatch.register(
+    "minmax_scan_backward(Tensor grad, Tensor r, Tensor s, Tensor x, Tensor state, Tensor? reset, Tensor? x0, "
+    "str backend) -> (Tensor, Tensor, Tensor, Tensor)",
+    _run_backward,
+    _backward_fake,
+)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from latchwork.ops.scan import BACKENDS, DTYPES, minmax_scan
+from latchwork.ops import dispatch
+from latchwork.ops.scan import DTYPES, minmax_scan
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def cases(device: torch.device) -> Iterator[Case]:
 def check_backends() -> list[Report]:
     """Forward bit for bit; gradients bit for bit for degree one on a CPU, and otherwise to rounding."""
     reports = []
-    for name, backend in BACKENDS.items():
+    for name, backend in dispatch.BACKENDS["scan"].items():
         device = torch.device("cuda" if name == "triton" and torch.cuda.is_available() else "cpu")
         wrong, missing, count = [], None, 0
         for case in cases(device):

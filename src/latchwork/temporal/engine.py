@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel
 from latchwork.temporal.formula import Formula
 from latchwork.temporal.parameters import named_parameters
 from latchwork.temporal.program import OPERATIONS, Program, start_values, state_rows
@@ -22,9 +22,9 @@ State = tuple[Tensor, ...]
 
 def unfit(program: Program, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the C++ engine cannot run a program, or None."""
-    if cpu.MISSING is not None:
-        return cpu.MISSING
-    if not hasattr(cpu.library(), "latchwork_monitor"):
+    if kernel.MISSING is not None:
+        return kernel.MISSING
+    if not hasattr(kernel.library(), "latchwork_monitor"):
         return "the C++ kernel is of another version of latchwork; install the package again"
     if device.type != "cpu" or dtype not in (torch.float32, torch.float64):
         return f"it takes float32 and float64 on the CPU; got {dtype} on {device}"
@@ -103,7 +103,7 @@ class KernelEngine:
         self.rows = [torch.from_numpy(row) for row in self.input[0]]
         kind = ctypes.c_float if self.dtype == numpy.float32 else ctypes.c_double
         self.cells = (kind * self.input.size).from_address(self.input.ctypes.data)  # of a batch of one: a number each
-        self._run = cpu.library().latchwork_monitor
+        self._run = kernel.library().latchwork_monitor
         self._run.argtypes, self._run.restype = [ctypes.c_void_p], None
         self._next = self._call(1, self.input, self.numbers, NEVER)  # its output is set at each step
         self._once = partial(self._run, ctypes.addressof(self._next))

@@ -27,7 +27,7 @@ class Algebra:
         return -self.greatest(-a, -b)
 
     def window(self, p: Tensor, low: int, high: int, minimum: bool) -> Tensor:
-        """The best of the steps t + low to t + high: blocks of the window's width, as in ops/temporal.py."""
+        """The best of the steps t + low to t + high: blocks of the window's width, as in ops/torch/temporal.py."""
         if minimum:
             return -self.window(-p, low, high, False)
         steps = p.shape[1]

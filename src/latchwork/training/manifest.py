@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel
 
 PACKAGES = ("latchwork", "torch", "numpy", "scipy", "safetensors", "transformers", "xlstm", "mlstm_kernels")
 
@@ -27,7 +27,7 @@ def manifest(config: dict[str, Any]) -> dict[str, Any]:
             "processor": _processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
-            "kernel": cpu.MISSING or cpu.isa(),
+            "kernel": kernel.MISSING or kernel.isa(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -13,7 +13,7 @@ from latchwork.modules.init import choice_init_, levels_init_
 class ChoiceCell(Cell):
     """Units of `degree` scalars whose every step moves whole levels, so that no training blurs them.
 
-    Logits choose the move, and the largest wins. The gradient is a surrogate, that of their softmax (ops/selection.py).
+    Logits choose the move, and the largest wins. The gradient is a surrogate, that of their softmax (ops/moves.py).
     levels: round x0 to that many levels. temperature: of the softmax in the gradient; see `set_temperature`.
     """
 

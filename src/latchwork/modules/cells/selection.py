@@ -9,7 +9,7 @@ from latchwork.modules.cells.choice import ChoiceCell
 from latchwork.modules.cells.matrix import in_units
 from latchwork.ops import minmax_scan
 from latchwork.ops.choice import choose_rows
-from latchwork.ops.selection import as_minmax, selection_scan
+from latchwork.ops.moves import selection_as_minmax, selection_scan
 from latchwork.ops.transforms import forward_mode
 
 
@@ -33,4 +33,4 @@ class SelectionCell(ChoiceCell):
         assert own is not None
         x0 = x0.view(-1, self.degree)
         choice = torch.cat([logits, own.unsqueeze(-1)], -1).argmax(-1)
-        return as_minmax(choice, x0, x0.amin(-1), x0.amax(-1), z.dtype)
+        return selection_as_minmax(choice, x0, x0.amin(-1), x0.amax(-1), z.dtype)

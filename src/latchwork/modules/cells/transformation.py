@@ -9,7 +9,7 @@ from latchwork.modules.cells.choice import ChoiceCell
 from latchwork.modules.cells.matrix import in_units
 from latchwork.ops import minmax_scan
 from latchwork.ops.choice import choose_rows
-from latchwork.ops.transformation import as_minmax, transformation_scan
+from latchwork.ops.moves import transformation_as_minmax, transformation_scan
 from latchwork.ops.transforms import forward_mode
 
 
@@ -40,4 +40,4 @@ class TransformationCell(ChoiceCell):
 
     def as_minmax(self, z: Tensor, x0: Tensor) -> tuple[Tensor, Tensor]:
         """r is the unit's largest level where a level is sent, and 0 elsewhere; s is 0."""
-        return as_minmax(self.logits(z)[0].argmax(-1), x0.view(-1, self.degree).amax(-1), z.dtype)
+        return transformation_as_minmax(self.logits(z)[0].argmax(-1), x0.view(-1, self.degree).amax(-1), z.dtype)

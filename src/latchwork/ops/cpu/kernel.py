@@ -10,9 +10,8 @@ import os
 import torch
 from torch import Tensor
 
-from latchwork.ops import abi
-from latchwork.ops.abi import Problem, Rows
-from latchwork.ops.parallel import Gradients
+from latchwork.ops.cpu import abi
+from latchwork.ops.cpu.abi import Rows
 
 LARGE = 32 << 20  # bytes; from here on malloc takes fresh memory from the system every time
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -51,9 +50,9 @@ _loaded = _load()
 MISSING = _loaded if isinstance(_loaded, str) else None  # why there is no kernel, or None
 
 
-def unfit(r: Tensor) -> str | None:
-    """Why the kernel cannot take r, or None."""
-    return MISSING if r.device.type == "cpu" else f"r is on {r.device}, not on the CPU"
+def unfit(a: Tensor, name: str = "a tensor") -> str | None:
+    """Why the kernel cannot take a tensor, or None."""
+    return MISSING if a.device.type == "cpu" else f"{name} is on {a.device}, not on the CPU"
 
 
 def isa() -> str:
@@ -100,22 +99,6 @@ def rows(a: Tensor | None, *, time: bool = True) -> Rows:
     return Rows(a.data_ptr(), a.stride(0), a.stride(1) if time else 0)
 
 
-def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
-    degree = 0 if r.dim() == s.dim() else s.shape[-1]
-    batch, time, width = s.shape[:3]
-    return Problem(
-        dtype=DTYPES[s.dtype],
-        batch=batch,
-        time=time,
-        width=width,
-        degree=degree,
-        threads=torch.get_num_threads(),
-        chunk=chunk,
-        r=rows(r),
-        s=rows(s),
-    )
-
-
 def call(name: str, problem: ctypes.Structure) -> int:
     """Run a function of the kernel; what it returns, 0 where all went well."""
     code: int = getattr(library(), name)(ctypes.byref(problem))
@@ -124,79 +107,3 @@ def call(name: str, problem: ctypes.Structure) -> int:
     if code == abi.NO_SUCH_DTYPE:
         raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
     return code
-
-
-def _prepare(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    return inner_contiguous(r, r.dim() - 2), inner_contiguous(s, s.dim() - 2)
-
-
-def _prepare_start(*starts: Tensor | None) -> list[Tensor | None]:
-    return [None if a is None else inner_contiguous(a, a.dim() - 1) for a in starts]
-
-
-def forward(
-    r: Tensor,
-    s: Tensor,
-    state: Tensor,
-    reset: Tensor | None,
-    x0: Tensor | None,
-    *,
-    chunk: int = 0,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Every state; shapes as in `reference_scan`. chunk: steps that run in parallel to others, 0 to choose."""
-    x = empty(s.shape, s) if out is None else out
-    if x.numel() == 0:
-        return x
-    r, s = _prepare(r, s)
-    state_, x0_ = _prepare_start(state, x0)
-    problem = _problem(r, s, chunk)
-    problem.x, problem.reset = rows(x), rows(reset)
-    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
-    call("latchwork_forward", problem)
-    return x
-
-
-def backward(
-    grad: Tensor,
-    r: Tensor,
-    s: Tensor,
-    x: Tensor,
-    state: Tensor,
-    reset: Tensor | None,
-    x0: Tensor | None,
-    *,
-    chunk: int = 0,
-    out: tuple[Tensor, Tensor] | None = None,
-) -> Gradients:
-    """The gradient of the sequential graph, ties shared evenly, from the states x that `forward` returned."""
-    grad_r, grad_s = (empty(r.shape, r), empty(s.shape, s)) if out is None else out
-    grad_state = state.new_zeros(state.shape)
-    grad_x0 = None if reset is None else state.new_zeros(state.shape)
-    if s.numel() == 0:
-        return grad_r, grad_s, grad_state, grad_x0
-    r, s = _prepare(r, s)
-    grad, x = _prepare(grad, x)
-    state_, x0_ = _prepare_start(state, x0)
-    problem = _problem(r, s, chunk)
-    problem.x, problem.reset, problem.grad = rows(x), rows(reset), rows(grad)
-    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
-    problem.grad_r, problem.grad_s = rows(grad_r), rows(grad_s)
-    problem.grad_state, problem.grad_x0 = rows(grad_state, time=False), rows(grad_x0, time=False)
-    call("latchwork_backward", problem)
-    return grad_r, grad_s, grad_state, grad_x0
-
-
-def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> tuple[Tensor, Tensor]:
-    """All T steps as one: what `algebra.collapse` returns, or another pair that maps every state alike."""
-    whole_r = r.new_empty(r.shape[:1] + r.shape[2:])
-    whole_s = s.new_empty(s.shape[:1] + s.shape[2:])
-    if whole_s.numel() == 0:
-        return whole_r, whole_s
-    r, s = _prepare(r, s)
-    (x0_,) = _prepare_start(x0)
-    problem = _problem(r, s, 0)
-    problem.reset, problem.x0 = rows(reset), rows(x0_, time=False)
-    problem.whole_r, problem.whole_s = rows(whole_r, time=False), rows(whole_s, time=False)
-    call("latchwork_compose", problem)
-    return whole_r, whole_s

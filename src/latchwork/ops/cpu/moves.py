@@ -5,27 +5,27 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu
-from latchwork.ops.abi import NO_SUCH_CHOICE, Moves
-from latchwork.ops.cpu import empty, inner_contiguous, rows
-from latchwork.ops.moves_torch import Gradients, check_choice
+from latchwork.ops.cpu import kernel
+from latchwork.ops.cpu.abi import NO_SUCH_CHOICE, Moves
+from latchwork.ops.cpu.kernel import empty, inner_contiguous, rows
+from latchwork.ops.torch.moves import Gradients, check_choice
 
 
 def unfit(weights: Tensor) -> str | None:
     """Why the kernel cannot take weights, or None."""
-    return cpu.MISSING if weights.device.type == "cpu" else f"weights is on {weights.device}, not on the CPU"
+    return kernel.unfit(weights, "weights")
 
 
 def forward(
     choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
 ) -> Tensor:
-    """Every state; shapes as in `moves_torch`."""
+    """Every state; shapes as in ops/torch/moves.py."""
     x = empty(choice.shape, state)
     if x.numel() == 0:
         return x
     choice, (state, s, x0) = inner_contiguous(choice, 2), _starts(state, s, x0)
     moves = _moves(choice, x, state, s, reset, x0, sends)
-    if cpu.call("latchwork_move", moves) == NO_SUCH_CHOICE:
+    if kernel.call("latchwork_move", moves) == NO_SUCH_CHOICE:
         check_choice(choice, choice.shape[-1] + (s is not None))
     return x
 
@@ -40,7 +40,7 @@ def backward(
     x0: Tensor | None,
     sends: bool,
 ) -> Gradients:
-    """The surrogate gradients, in one pass over time; every sum is in the order of `moves_torch`."""
+    """The surrogate gradients, in one pass over time; every sum is in the order of ops/torch/moves.py."""
     grad_weights = empty(torch.Size((*choice.shape, choice.shape[-1] + (s is not None))), state)
     grad_state = state.new_zeros(state.shape)
     grad_s, grad_x0 = (None if a is None else state.new_zeros(state.shape) for a in (s, reset))
@@ -51,7 +51,7 @@ def backward(
     moves = _moves(choice, x, state, s, reset, x0, sends)
     moves.grad, moves.grad_weights, moves.grad_state = rows(grad), rows(grad_weights), rows(grad_state, time=False)
     moves.grad_s, moves.grad_x0 = rows(grad_s, time=False), rows(grad_x0, time=False)
-    cpu.call("latchwork_move_back", moves)
+    kernel.call("latchwork_move_back", moves)
     return grad_weights, grad_state, grad_s, grad_x0
 
 
@@ -65,7 +65,7 @@ def _moves(
 ) -> Moves:
     batch, time, units, degree = choice.shape
     return Moves(
-        dtype=cpu.DTYPES[state.dtype],
+        dtype=kernel.DTYPES[state.dtype],
         batch=batch,
         time=time,
         units=units,

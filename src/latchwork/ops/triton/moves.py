@@ -1,4 +1,4 @@
-"""Moves of whole levels on a GPU, in Triton; the kernels are in `moves_gpu_kernels.py`, imported at first use.
+"""Moves of whole levels on a GPU, in Triton; the kernels are in `moves_kernels.py`, imported at first use.
 
 Sequential in time, parallel over sequences and units.
 """
@@ -10,21 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
-from latchwork.ops import gpu
-from latchwork.ops.gpu import device_of, power_of_two, strided
-from latchwork.ops.moves_torch import Gradients
+from latchwork.ops.torch.moves import Gradients
+from latchwork.ops.triton import scan
+from latchwork.ops.triton.scan import device_of, power_of_two, strided
 
 
 def unfit(weights: Tensor) -> str | None:
     """Why this backend cannot take weights, or None."""
-    return gpu.unfit(weights, "weights")
+    return scan.unfit(weights, "weights")
 
 
 def forward(
     choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
 ) -> Tensor:
-    """Every state; shapes as in `moves_torch`."""
-    from latchwork.ops.moves_gpu_kernels import move_kernel
+    """Every state; shapes as in ops/torch/moves.py."""
+    from latchwork.ops.triton.moves_kernels import move_kernel
 
     x = state.new_empty(choice.shape)
     if x.numel() == 0:
@@ -48,7 +48,7 @@ def backward(
     sends: bool,
 ) -> Gradients:
     """The surrogate gradients. The sum over the places of a unit has an order of its own."""
-    from latchwork.ops.moves_gpu_kernels import move_back_kernel
+    from latchwork.ops.triton.moves_kernels import move_back_kernel
 
     grad_weights = state.new_empty(*choice.shape, choice.shape[-1] + (s is not None))
     grad_state = state.new_zeros(state.shape)
@@ -83,7 +83,7 @@ def _plan(choice: Tensor, sends: bool) -> tuple[tuple[int, int], dict[str, Any]]
         "BLOCK": block,
         "PAD": pad,
         "SENDS": sends,
-        "STAGES": 4 if tile <= 4096 else 1,  # as in gpu.py
+        "STAGES": 4 if tile <= 4096 else 1,  # as in scan.py
         "num_warps": max(1, min(8, tile // 64), min(32, tile // 1024)),
         "enable_fp_fusion": False,
     }

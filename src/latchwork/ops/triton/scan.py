@@ -1,4 +1,4 @@
-"""The recurrence on a GPU, in Triton; the kernels are in `gpu_kernels.py`, imported at first use.
+"""The recurrence on a GPU, in Triton; the kernels are in `scan_kernels.py`, imported at first use.
 
 Sequential in time, parallel over sequences and units. When those are too few to fill the GPU and T is long, time is
 cut into chunks, and the result is the same bit for bit:
@@ -50,7 +50,7 @@ def forward(
 
     chunk: the steps of a chunk; 0 for a single one; None to choose by the shape and the GPU.
     """
-    from latchwork.ops.gpu_kernels import scan_kernel
+    from latchwork.ops.triton.scan_kernels import scan_kernel
 
     x = torch.empty_like(s, memory_format=torch.contiguous_format)
     if x.numel() == 0:
@@ -86,7 +86,7 @@ def backward(
 
     A tie is shared evenly. The carry between steps is float32 for the half types. chunk: as in `forward`.
     """
-    from latchwork.ops.gpu_kernels import backward_kernel, carry_kernel
+    from latchwork.ops.triton.scan_kernels import backward_kernel, carry_kernel
 
     grad_r = torch.empty_like(r, memory_format=torch.contiguous_format)
     grad_s = torch.empty_like(s, memory_format=torch.contiguous_format)
@@ -140,7 +140,7 @@ class _Steps:
 
 
 def _compose_chunks(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None, length: int) -> _Steps:
-    from latchwork.ops.gpu_kernels import compose_kernel
+    from latchwork.ops.triton.scan_kernels import compose_kernel
 
     plan = _Plan.of(r, length)
     R = r.new_empty(r.shape[0], plan.chunks, *r.shape[2:])

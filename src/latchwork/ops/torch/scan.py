@@ -18,6 +18,10 @@ from latchwork.ops.algebra import Step, identity
 SMALL_STEP = 4096  # state scalars; below this a step on a CPU costs its launch, not its work
 
 
+def unfit(r: Tensor) -> None:
+    """Nothing: this backend takes every tensor."""
+
+
 def broadcast_reset(reset: Tensor, like: Tensor) -> Tensor:
     """Reset (B, ...) with ones appended to the number of dimensions of `like`."""
     return reset.reshape(*reset.shape, *[1] * (like.dim() - reset.dim()))

@@ -1,15 +1,15 @@
 # mypy: ignore-errors
-"""The Triton kernels of moves of whole levels; `moves_gpu.py` launches them.
+"""The Triton kernels of moves of whole levels; `moves.py` launches them.
 
 A program holds a block of units of one sequence and walks all of its time: it is (b, block). States are (BLOCK, PAD),
 with PAD = N rounded up to a power of two; which level goes where is (BLOCK, PAD, PAD), from the choice, and no number
-is read at an address that a choice gives. Everything else is as in gpu_kernels.py.
+is read at an address that a choice gives. Everything else is as in scan_kernels.py.
 """
 
 import triton
 import triton.language as tl
 
-from latchwork.ops.gpu_kernels import INF, add, maximum, read, tile
+from latchwork.ops.triton.scan_kernels import INF, add, maximum, read, tile
 
 
 @triton.jit

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The Triton kernels of the MinMax recurrence; `gpu.py` launches them and says what they are for.
+"""The Triton kernels of the MinMax recurrence; `scan.py` launches them and says what they are for.
 
 A program holds a block of units of one sequence b and walks the steps of one chunk c: it is (b * chunks + c, block).
 Degree one (MATRIX false) has one number a unit, and every tile is (BLOCK,). Degree n has vectors (BLOCK, PAD) and

@@ -1,0 +1,48 @@
+"""The head and its cross-entropy by the C++ kernel, for float32 and small vocabularies: csrc/head.cpp."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from latchwork.ops.cpu import kernel
+from latchwork.ops.cpu.abi import Head
+
+MOST_CLASSES, LARGEST = 8192, 1 << 19  # classes, and elements of the weight, beyond which a BLAS is as good
+
+
+def unfit(hidden: Tensor) -> str | None:
+    """Why the kernel cannot take hidden, or None."""
+    return kernel.unfit(hidden, "hidden")
+
+
+def pays(hidden: Tensor, weight: Tensor) -> bool:
+    """Whether the kernel takes these tensors, and is faster than matrix products."""
+    return (
+        hidden.dtype == weight.dtype == torch.float32
+        and kernel.readable(hidden)
+        and kernel.readable(weight)
+        and weight.shape[0] <= MOST_CLASSES
+        and weight.numel() <= LARGEST
+    )
+
+
+def losses(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    count: Tensor,
+    grad_hidden: Tensor | None,
+    grad_weight: Tensor | None,
+) -> Tensor:
+    """As in ops/torch/cross_entropy.py, in one pass."""
+    hidden, weight, targets = hidden.contiguous(), weight.contiguous(), targets.long().contiguous()
+    losses = hidden.new_empty(hidden.shape[0])
+    head = Head(
+        *(hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads()),
+        1 / int(count),
+        *(hidden.data_ptr(), weight.data_ptr(), targets.data_ptr(), losses.data_ptr()),
+        *(None if each is None else each.data_ptr() for each in (grad_hidden, grad_weight)),
+    )
+    kernel.call("latchwork_head", head)
+    return losses.sum(dtype=torch.float64).float()

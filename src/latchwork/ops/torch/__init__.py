@@ -1,0 +1,1 @@
+"""The operations in plain torch, for any device."""
