@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from machine_cases import semiautomaton
-
 from latchwork.automata import Machine
+from machine_cases import semiautomaton
 
 
 def permutation(points: int, *cycles) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from group_cases import GROUPS, alternating, cyclic, dihedral, elements, side_by_side, symmetric, transformations
 from hypothesis import given
-from machine_cases import machines, random_machine, semiautomaton
 from network_cases import all_words, answers, prove, random_words
 
 from latchwork import automata
@@ -15,6 +14,7 @@ from latchwork.automata import DecompositionTooLarge, Machine, compile, degree, 
 from latchwork.automata import network as network_module
 from latchwork.automata.split import split
 from latchwork.models import MinMaxRNC_LM
+from machine_cases import machines, random_machine, semiautomaton
 
 EXPRESSIONS = {  # over a, b, c, and the degree
     "a(b|c)*": 1,

@@ -5,10 +5,10 @@ import numpy
 import pytest
 from group_cases import GROUPS, elements, transformations
 from hypothesis import given
-from machine_cases import machines, random_machine, semiautomaton
 
 from latchwork.automata import DecompositionTooLarge, Machine, degree, is_group_free
 from latchwork.tasks import make_task
+from machine_cases import machines, random_machine, semiautomaton
 
 MAPS = tuple(product(range(3), repeat=3))
 STAR_FREE = ("a", "(a|b)*", "(ab)*", "a*b*", "(a|b)*aab", "(a|b)*abba(a|b)*", "a{2,4}b", "(ab|ba)", "(b|ab*a)b*")

@@ -9,7 +9,7 @@ from latchwork.automata.compile import compile
 from latchwork.automata.extract import StateExplosion, extract
 from latchwork.automata.lazy import CHUNK, MOST, Costs, LazyMachine
 from latchwork.automata.step import ROWS, Stepper
-from latchwork.automata.walk import walk, walk_by_definition
+from latchwork.machines.walk import walk, walk_by_definition
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules.state import State
 

@@ -4,10 +4,10 @@ from itertools import product
 import pytest
 from group_cases import GROUPS, transformations
 from hypothesis import given
-from machine_cases import machines, random_machine, semiautomaton, slow_run, words
 
 from latchwork.automata import Action, DecompositionTooLarge, Holonomy, Machine, holonomy, is_group_free
 from latchwork.tasks import make_task
+from machine_cases import machines, random_machine, semiautomaton, slow_run, words
 
 MAPS = tuple(product(range(3), repeat=3))
 MANY = {

@@ -3,11 +3,11 @@ from itertools import product
 import pytest
 from group_cases import GROUPS, side_by_side, transformations
 from hypothesis import given
-from machine_cases import machines, random_machine, semiautomaton
 
 from latchwork.automata import DecompositionTooLarge, Machine, degree, holonomy
 from latchwork.automata.split import Place, Split, split
 from latchwork.tasks import make_task
+from machine_cases import machines, random_machine, semiautomaton
 
 MAPS = tuple(product(range(3), repeat=3))
 MANY = {

@@ -2,11 +2,11 @@ import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machine_cases import machines, random_machine, semiautomaton
 
 from latchwork.automata import DecompositionTooLarge, Machine, is_group_free
 from latchwork.automata import subsets as module
 from latchwork.automata.subsets import members, strong_components, subsets
+from machine_cases import machines, random_machine, semiautomaton
 
 
 def images(machine: Machine) -> set[frozenset[int]]:

@@ -12,7 +12,6 @@ import torch
 from group_cases import symmetric
 from hypothesis import given
 from hypothesis import strategies as st
-from machine_cases import machines, random_machine
 from network_cases import all_words, answers, prove
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -34,6 +33,7 @@ from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.ops import algebra, minmax_scan, minmax_step
 from latchwork.ops.reference import reference_scan
 from latchwork.ops.torch import scan as parallel
+from machine_cases import machines, random_machine
 
 SEEDS = st.integers(0, 10**6)
 PARITY = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])

@@ -94,7 +94,9 @@ def test_bad_usage_says_why(arguments, message):
 def test_a_machine_is_saved_and_loaded(tmp_path):
     machine = Machine.from_regex("a*b", "ab")
     machine.save(tmp_path / "m.json")
-    assert Machine.load(tmp_path / "m.json") == machine
+    loaded = Machine.load(tmp_path / "m.json")
+    assert loaded == machine
+    assert (loaded.symbol_names, loaded.output_names) == (("a", "b"), ("reject", "accept"))
     (tmp_path / "m.json").write_text(json.dumps({"transitions": []}))
-    with pytest.raises(ValueError, match="must hold transitions, outputs and start; got transitions"):
+    with pytest.raises(ValueError, match=r"must hold transitions, outputs and start, and may hold .*; got transitions"):
         Machine.load(tmp_path / "m.json")

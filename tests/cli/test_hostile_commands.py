@@ -8,8 +8,8 @@ import torch
 from typer.testing import CliRunner
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
-from latchwork.automata.machine import Machine
 from latchwork.cli.main import app
+from latchwork.machines.machine import Machine
 from latchwork.pretraining.shards import write_corpus
 from latchwork.pretraining.tokenizers import Characters, save_tokenizer
 

@@ -16,7 +16,7 @@ from latchwork.automata.extract import StateExplosion, extract
 from latchwork.automata.holonomy import Action, Holonomy, Level, holonomy
 from latchwork.automata.lazy import LazyMachine
 from latchwork.automata.learn import Hypothesis, learn
-from latchwork.automata.machine import Machine
+from latchwork.machines.machine import Machine
 
 __all__ = [
     "Action",

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from latchwork.automata.errors import DecompositionTooLarge
-from latchwork.automata.machine import Machine
 from latchwork.automata.network import FIRST, MAX_RULES, Action, Bit, Network, Rule, Unit
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.cells import make_cells
 from latchwork.modules.neuron import MinMaxNeuron

@@ -45,10 +45,11 @@ from torch import nn
 from latchwork.automata import advice, bounds
 from latchwork.automata.as_made import NotAsMade, check_as_made, copy_as_made
 from latchwork.automata.findings import Counterexample, Proof, Unknown
-from latchwork.automata.machine import Machine
+from latchwork.automata.mistakes import first_mistake
 from latchwork.automata.moves import why_not
 from latchwork.automata.product_walk import ProductWalk
-from latchwork.automata.words import first_mistake, leads_to, words_to_try
+from latchwork.machines.machine import Machine
+from latchwork.machines.words import leads_to, words_to_try
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.temporal import Formula

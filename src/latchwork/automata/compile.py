@@ -11,11 +11,11 @@ import numpy
 
 from latchwork.automata.holonomy import Action as LevelAction
 from latchwork.automata.holonomy import Holonomy, Level, holonomy
-from latchwork.automata.machine import Machine
 from latchwork.automata.network import FIRST, MAX_RULES, Action, Bit, Network, Rule, Unit
 from latchwork.automata.series import Step
 from latchwork.automata.split import Place, SplitLevel, split
 from latchwork.automata.subsets import Permutation
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 Conditions = list[tuple[Bit, ...]]  # alternatives: one of them holds where all its bits are 1

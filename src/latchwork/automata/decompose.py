@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from latchwork.automata.holonomy import Holonomy, Level, holonomy
-from latchwork.automata.machine import Machine
 from latchwork.automata.subsets import MAX_SETS, Permutation, subsets
+from latchwork.machines.machine import Machine
 
 __all__ = ["Holonomy", "Level", "degree", "holonomy", "is_group_free"]
 

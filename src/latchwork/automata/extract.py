@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy
 
-from latchwork.automata.machine import Machine
 from latchwork.automata.step import Stepper
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 AT_ONCE = 256  # states whose steps are taken together

@@ -24,8 +24,8 @@ from typing import Literal
 import numpy
 
 from latchwork.automata.errors import DecompositionTooLarge
-from latchwork.automata.machine import Machine
 from latchwork.automata.subsets import ADVICE, MAX_SETS, Permutation, Subsets, members, subsets
+from latchwork.machines.machine import Machine
 
 MAX_TRIPLES = 500_000
 MAX_TUPLES = 200_000

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from latchwork.automata.step import Stepper
-from latchwork.automata.walk import walk
+from latchwork.machines.walk import walk
 from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray

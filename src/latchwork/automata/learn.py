@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from latchwork.automata.lazy import LazyMachine
-from latchwork.automata.machine import Machine
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 

@@ -16,9 +16,9 @@ from latchwork.automata.as_made import copy_as_made
 from latchwork.automata.findings import Counterexample, Proof, Unknown
 from latchwork.automata.grid_layer import ROWS, GridLayer, OutOfBounds, TooLarge
 from latchwork.automata.keys import distinct
-from latchwork.automata.machine import Machine
+from latchwork.automata.mistakes import first_mistake
 from latchwork.automata.moves import TooUnsure
-from latchwork.automata.words import first_mistake
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 Array = numpy.ndarray

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
-from latchwork.automata.machine import Machine
-from latchwork.automata.words import leads_to, random_words
+from latchwork.machines.machine import Machine
+from latchwork.machines.words import leads_to, random_words
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks.task import IGNORE, Task
 from latchwork.training.seeds import generator, seed_everything

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy
 
 from latchwork.automata.errors import DecompositionTooLarge
-from latchwork.automata.machine import Machine
+from latchwork.machines.machine import Machine
 
 MAX_SETS = 50_000
 FEW = 128  # states

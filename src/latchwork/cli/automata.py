@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from latchwork.automata.expression import letters as letters_of
-from latchwork.automata.machine import Machine
 from latchwork.cli.options import check_out, number
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO, UNKNOWN
+from latchwork.machines.expression import letters as letters_of
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
 Alphabet = Annotated[

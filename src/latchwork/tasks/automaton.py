@@ -8,9 +8,10 @@ from math import lcm
 
 import numpy
 
-from latchwork.tasks.task import BLOCK, IGNORE, Array, Random, Split, Task
+from latchwork.machines import Machine, walk
+from latchwork.machines.walk import ROWS
+from latchwork.tasks.task import BLOCK, IGNORE, Array, Random, Split, Task, make_machine
 
-SLAB = 1024  # rows run together: what a cache holds
 FACES = 4096  # of a die, at most: where it cannot be fair, one letter has at most one face more than another
 SPLITS = {
     "train": Split(sequences=20_000, shortest=32, longest=64),
@@ -24,7 +25,7 @@ class Automaton(Task):
 
     successor: (states, letters), the state that follows, or -1 where a letter may not come. output: (states,), the
     answer of each state, a token, or IGNORE. start: the state before the first letter. Letters and answers share the
-    tokens 0, 1, ...; `splits` may replace the default data sets.
+    tokens 0, 1, ...; `splits` may replace the default data sets. symbol_names, output_names: of the task's machine.
 
     Letters are drawn evenly from those that may come. Where that would settle the answer for good, as in a language
     that a single mistake leaves, each sequence has a step, drawn evenly from all of its steps, before which letters
@@ -39,9 +40,12 @@ class Automaton(Task):
         start: int = 0,
         name: str = "automaton",
         splits: Mapping[str, Split] | None = None,
+        symbol_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
     ) -> None:
         self.successor, self.output, self.start = numpy.array(successor, int), numpy.array(output, int), start
         self.name, self.splits = name, SPLITS if splits is None else splits
+        self.symbol_names, self.output_names = symbol_names, output_names
         _check(self.successor, self.output, start)
         self.vocabulary = int(max(self.successor.shape[1], self.output.max() + 1))
         self._letter = _dice(self.successor, self.output)  # (choosers, states, faces)
@@ -66,6 +70,11 @@ class Automaton(Task):
             yield letter.take(before * (choosers * faces) + die), output.take(after)
             state = after[:, -1:].astype(int)
 
+    def machine(self) -> Machine:
+        """The automaton itself."""
+        outputs = numpy.where(self.successor < 0, IGNORE, self.output[self.successor])
+        return make_machine(self, self.successor, outputs, self.start, self.symbol_names, self.output_names)
+
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """One step after the other."""
         answers, state = [], self.start
@@ -79,28 +88,19 @@ def run(successor: Array, output: Array, state: Array, tokens: Array) -> tuple[A
     """The output of the state after each step, (rows, steps), and the state after the last, (rows,).
 
     successor: (states, tokens), the state that follows. output: (states,). state: (rows,), before the first step.
-    tokens: (rows, steps). All rows take a step together: the wider the batch, the faster.
+    tokens: (rows, steps). Steps at which no row can move are not taken.
     """
-    letters = successor.shape[1]
-    table = (successor * letters).astype(numpy.intp).ravel()  # states are kept times `letters`: one addition a step
-    outputs = output[successor].ravel()
+    outputs = output[successor]
     moves = (successor != numpy.arange(len(successor))[:, None]).any(0)  # the other tokens leave every state alone
     answers = numpy.empty(tokens.shape, output.dtype)
     last = numpy.empty_like(state)
-    for first in range(0, len(tokens), SLAB):
-        rows = slice(first, first + SLAB)
+    for first in range(0, len(tokens), ROWS):
+        rows = slice(first, first + ROWS)
         busy = moves.take(tokens[rows]).any(0)
-        steps = slice(None) if busy.all() else busy
-        index = numpy.array(tokens[rows, steps].T, numpy.intp, order="C")  # a copy, always: it is written to
-        now = state[rows].astype(numpy.intp) * letters
-        for here in index:
-            here += now
-            table.take(here, out=now, mode="clip")
-        after = outputs.take(index, mode="clip").T
-        if len(index) < len(busy):  # between busy steps the answer stays what it was
+        after, last[rows] = walk.run(successor, outputs, state[rows], tokens[rows, slice(None) if busy.all() else busy])
+        if after.shape[1] < len(busy):  # between busy steps the answer stays what it was
             after = numpy.hstack([output[state[rows], None], after]).take(busy.cumsum(), axis=1)
         answers[rows] = after
-        last[rows] = now // letters
     return answers, last
 
 

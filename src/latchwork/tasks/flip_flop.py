@@ -7,10 +7,12 @@ from itertools import count
 
 import numpy
 
+from latchwork.machines import Machine
 from latchwork.tasks.latching import EVALUATION_LENGTH
-from latchwork.tasks.task import BLOCK, IGNORE, Array, Random, Split, Task
+from latchwork.tasks.task import BLOCK, IGNORE, NEVER, Array, Random, Split, Task, make_machine
 
 WRITE, READ, SKIP = 2, 3, 4  # the tokens after the bits 0 and 1
+NAMES = ("0", "1", "write", "read", "ignore")
 SPARSE = 0.98  # the share of instructions to ignore at evaluation
 PAIRS = BLOCK // 2
 SPLITS = {
@@ -55,6 +57,19 @@ class FlipFlop(Task):
             answers = numpy.full((len(lengths), BLOCK), IGNORE, numpy.int16)
             answers[:, 0::2] = numpy.where(read, memory, numpy.int16(IGNORE))
             yield tokens, answers
+
+    def machine(self) -> Machine:
+        """The start, "a bit to write", and for each bit held: "an instruction", "the bit itself", "any bit"."""
+        start, to_write, instruction, read, skipped = 0, 1, (2, 3), (4, 5), (6, 7)
+        transitions, outputs = numpy.full((8, self.vocabulary), NEVER), numpy.full((8, self.vocabulary), IGNORE)
+        transitions[start, WRITE] = to_write
+        for bit in (0, 1):
+            transitions[to_write, bit] = instruction[bit]
+            transitions[instruction[bit], [WRITE, READ, SKIP]] = to_write, read[bit], skipped[bit]
+            outputs[instruction[bit], READ] = bit
+            transitions[read[bit], bit] = instruction[bit]
+            transitions[skipped[bit], [0, 1]] = instruction[bit]
+        return make_machine(self, transitions, outputs, start, NAMES, (*NAMES, "none"))
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """Keep the bit that follows a write; give it at a read."""

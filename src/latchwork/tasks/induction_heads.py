@@ -7,8 +7,9 @@ from itertools import count
 
 import numpy
 
+from latchwork.machines import Machine
 from latchwork.tasks.latching import EVALUATION_LENGTH
-from latchwork.tasks.task import BLOCK, IGNORE, Array, Random, Split, Task
+from latchwork.tasks.task import BLOCK, IGNORE, NEVER, Array, Random, Split, Task, check_table, make_machine
 
 LATEST = {"train": 30, "validation": 50, "evaluation": 50}  # the last step at which the first recall may come
 SPLITS = {
@@ -46,6 +47,18 @@ class InductionHeads(Task):
                 tokens[rows[here], steps[here] - block * BLOCK] = numpy.broadcast_to(values, steps.shape)[here]
             answers[rows[here], (lengths - 1)[here] - block * BLOCK] = recalled[here]
             yield tokens, answers
+
+    def machine(self) -> Machine:
+        """Before the first recall, just after it, k + 2 holds token k, and the end."""
+        n, shape = self.n, (self.n + 3, self.vocabulary)
+        check_table(self.name, *shape)
+        held = numpy.arange(2, n + 2)
+        transitions, outputs = numpy.full(shape, NEVER), numpy.full(shape, IGNORE)
+        transitions[0, :n], transitions[0, self.recall] = 0, 1
+        transitions[1, :n] = held
+        transitions[2:-1, :n], transitions[2:-1, self.recall] = held[:, None], n + 2
+        outputs[2:-1, self.recall] = numpy.arange(n)
+        return make_machine(self, transitions, outputs)
 
     def expected_constant(self, split: str, length: int) -> float:
         """One in n."""

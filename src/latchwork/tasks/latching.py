@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy
 
-from latchwork.tasks.task import BLOCK, Array, Random, Split, Task
+from latchwork.machines import Machine
+from latchwork.tasks.task import BLOCK, NEVER, Array, Random, Split, Task, check_table, make_machine
 
 EVALUATION_LENGTH = 1 << 20  # the paper writes "2^10 (about 1M)"
 SPLITS = {
@@ -46,6 +47,15 @@ class Latching(Task):
             if block == 0:
                 tokens[:, :1] = first
             yield tokens, answers
+
+    def machine(self) -> Machine:
+        """State 0 is the start, k + 1 holds token k."""
+        check_table(self.name, self.n + 1, self.vocabulary)
+        held = numpy.arange(1, self.n + 1)
+        transitions = numpy.full((self.n + 1, self.vocabulary), NEVER)
+        transitions[0, : self.n] = held
+        transitions[1:, self.n if self.distractors == "others" else 0 :] = held[:, None]
+        return make_machine(self, transitions, transitions - 1)
 
     def expected_constant(self, split: str, length: int) -> float:
         """One in n."""

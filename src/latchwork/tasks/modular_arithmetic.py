@@ -10,6 +10,7 @@ from latchwork.tasks.automaton import Automaton
 from latchwork.tasks.task import IGNORE, Split
 
 MODULUS = 5
+SYMBOLS = "01234+-*"
 PLUS, MINUS, TIMES = range(MODULUS, MODULUS + 3)
 
 
@@ -31,7 +32,9 @@ class ModularArithmetic(Automaton):
                 successor[after_digit, PLUS] = _state(True, total + term, 1)
                 successor[after_digit, MINUS] = _state(True, total + term, -1)
                 successor[after_digit, TIMES] = _state(True, total, term)
-        super().__init__(successor, output, start=_state(True, 0, 1), name="modular_arithmetic", splits=splits)
+        super().__init__(
+            successor, output, start=_state(True, 0, 1), name="modular_arithmetic", splits=splits, symbol_names=SYMBOLS
+        )
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """Cut into terms and multiply each out, anew at each digit."""
@@ -43,7 +46,7 @@ def _state(wants_digit: bool, total: int, term: int) -> int:
 
 
 def _value(expression: Sequence[int]) -> int:
-    text = "".join("01234+-*"[token] for token in expression).replace("-", "+-")
+    text = "".join(SYMBOLS[token] for token in expression).replace("-", "+-")
     value = 0
     for term in text.split("+"):
         product = -1 if term.startswith("-") else 1

@@ -8,6 +8,8 @@ from itertools import groupby, pairwise
 
 import numpy
 
+from latchwork.machines import ACCEPTANCE, Machine
+from latchwork.machines.expression import automaton, letters
 from latchwork.tasks.automaton import Automaton
 from latchwork.tasks.task import Split
 
@@ -50,7 +52,7 @@ class Tomita(Automaton):
             raise ValueError(f"number must be 1 to 7; got {number}")
         successor, accepting = TOMITA[number]
         output = [int(state in accepting) for state in range(len(successor))]
-        super().__init__(successor, output, name=f"tomita({number})", splits=splits)
+        super().__init__(successor, output, name=f"tomita({number})", splits=splits, output_names=ACCEPTANCE)
         self.number = number
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
@@ -83,14 +85,18 @@ class Regular(Automaton):
     """
 
     def __init__(self, pattern: str, alphabet: str | None = None, *, splits: Mapping[str, Split] | None = None) -> None:
-        from latchwork.automata.expression import automaton, letters
-        from latchwork.automata.machine import Machine
-
         self.pattern, self.alphabet = pattern, letters(pattern) if alphabet is None else alphabet
         successor, accepts = automaton(pattern, self.alphabet)
         smallest = Machine(successor, numpy.repeat(accepts[:, None], len(self.alphabet), 1)).minimise()
         name = f"regular({pattern})" if self.alphabet == letters(pattern) else f"regular({pattern}, {self.alphabet})"
-        super().__init__(smallest.transitions, smallest.outputs[:, 0], name=name, splits=splits)
+        super().__init__(
+            smallest.transitions,
+            smallest.outputs[:, 0],
+            name=name,
+            splits=splits,
+            symbol_names=self.alphabet,
+            output_names=ACCEPTANCE,
+        )
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """Ask Python's `re` about each prefix: its time may be exponential, as for (a|a)*."""

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy
 
+from latchwork.machines import Machine
 from latchwork.tasks.automaton import run
 from latchwork.tasks.latching import EVALUATION_LENGTH
-from latchwork.tasks.task import BLOCK, Array, Random, Split, Task
+from latchwork.tasks.task import BLOCK, Array, Random, Split, Task, check_table, make_machine
 
 KINDS = 2  # sequences to match
 TOKENS = 2  # that stand for one event
@@ -100,6 +101,13 @@ class Sequences(Task):
             successor[:, first : first + TOKENS] -= (seen * unit)[:, None]
             answer += (seen == self.events).astype(numpy.uint16) << kind
         return successor, answer
+
+    def machine(self) -> Machine:
+        """The automaton. The answers are tokens too, but never come."""
+        check_table(self.name, (self.events + 1) ** KINDS, self.vocabulary)
+        successor, answer = self.automaton()
+        successor = successor[:, : self.answers]
+        return make_machine(self, successor, answer.astype(int)[successor])
 
     def expected_constant(self, split: str, length: int) -> float:
         """Of the answer that takes the largest share of the steps."""

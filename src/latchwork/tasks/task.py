@@ -12,8 +12,11 @@ import numpy
 import torch
 from torch import Tensor
 
+from latchwork.machines import Machine
+
 BLOCK = 512  # steps drawn at a time; part of what a seed means, so never to be changed
 IGNORE = -100  # as a target: no answer is asked for at this step; torch's cross-entropy leaves it out
+NEVER = -1  # in a table of successors: this token may not come here
 
 MOST_ENTRIES = 1 << 25  # of a table with a row for each state and a column for each letter: 256 MB
 
@@ -28,6 +31,28 @@ def check_table(name: str, states: int, letters: int) -> None:
             f"{name} is too large: {states:,} states and {letters:,} letters make {states * letters:,} entries of a "
             f"table, which may have {MOST_ENTRIES:,}"
         )
+
+
+def make_machine(
+    task: Task,
+    transitions: Array,
+    outputs: Array,
+    start: int = 0,
+    symbol_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Machine:
+    """The machine of a task's tables, (states, tokens) each. A token that may not come leads to NEVER, a state below 0.
+
+    Where no answer is asked for, which the output IGNORE says, the machine's output is `task.vocabulary`. A token that
+    may not come leads to a state of its own, which is never left and where no answer is asked for.
+    """
+    never = transitions < 0
+    outputs = numpy.where(never | (outputs == IGNORE), task.vocabulary, outputs)
+    if never.any():
+        states, symbols = transitions.shape
+        transitions = numpy.vstack([numpy.where(never, states, transitions), numpy.full((1, symbols), states)])
+        outputs = numpy.vstack([outputs, numpy.full((1, symbols), task.vocabulary)])
+    return Machine.from_table(transitions, outputs, start, symbol_names=symbol_names, output_names=output_names)
 
 
 class Batch(NamedTuple):
@@ -71,6 +96,19 @@ class Task(ABC):
     @abstractmethod
     def oracle(self, tokens: Sequence[int]) -> list[int]:
         """The answers to one sequence, by the definition: slow and obvious. IGNORE where none is asked for."""
+
+    def machine(self) -> Machine:
+        """The machine whose output at each step is the task's answer.
+
+        Its symbols are the tokens that may come in the task's words. Where the task asks for no answer the output is
+        `vocabulary`, which is no token; so is every output from a token on that the task never draws there.
+        >>> from latchwork.tasks import make_task
+        >>> make_task("parity").machine().run([[1, 1, 1]])
+        array([[1, 0, 1]])
+        >>> make_task("fflm(0.8)").machine().run([[2, 1, 4, 0, 3, 1, 0, 3]])  # ends with two mistakes
+        array([[5, 5, 5, 5, 1, 5, 5, 5]])
+        """
+        raise ValueError(f"the task {type(self).__name__} says no machine(): it is not known to be a finite machine")
 
     def sample(self, split: str, seed: int, rows: int | None = None, length: int | None = None) -> Batch:
         """Draw `rows` sequences, by default the whole split; `length` steps each, by default drawn from the split."""

@@ -66,6 +66,16 @@ def atoms(formula: Formula) -> tuple[str, ...]:
     return tuple(sorted(formula.names))
 
 
+def symbol_names(formula: Formula, symbols: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The name of each symbol of `tables`: as given, or the atoms that are true there, or "none"."""
+    names = atoms(formula)
+    if symbols is not None:
+        return tuple(symbols)
+    return tuple(
+        " & ".join(name for k, name in enumerate(names) if i >> k & 1) or "none" for i in range(2 ** len(names))
+    )
+
+
 def _letters(names: tuple[str, ...], symbols: Sequence[str] | None) -> list[dict[str, bool]]:
     if symbols is None:
         if len(names) > MOST_ATOMS:

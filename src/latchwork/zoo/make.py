@@ -15,9 +15,9 @@ import torch
 
 from latchwork import zoo
 from latchwork.automata.certify import Proof, certify
-from latchwork.automata.machine import Machine
 from latchwork.automata.prove import Attempt, ProofProtocol, train_until_proved
 from latchwork.files import read_json, write_json
+from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNCLMConfig
 from latchwork.tasks import make_task
 from latchwork.training.manifest import manifest

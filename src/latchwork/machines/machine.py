@@ -1,17 +1,18 @@
-"""Mealy machines as arrays: from a regular expression, a formula, an automaton, a table or a task; run and compared."""
+"""Mealy machines as arrays, with names: from a regular expression, a formula, an automaton, a table or a task."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from latchwork.automata import expression
 from latchwork.files import read_json, write_json
+from latchwork.machines import expression
+from latchwork.machines.compare import blocks, difference, explore
+from latchwork.machines.walk import run
 
 if TYPE_CHECKING:
     from automata.fa.dfa import DFA
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from latchwork.temporal import Formula
 
 Array = numpy.ndarray
-Node = TypeVar("Node", bound=Hashable)
-ROWS = 1024  # rows run together: what a cache holds
+Names = Sequence[str] | None
 MOST_BYTES = 1 << 30  # of a file
-FEW = 16  # rows that are run faster one after the other
+ACCEPTANCE = ("reject", "accept")  # the outputs of a machine that says whether a word is in a language
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,9 +32,11 @@ class Machine:
 
     transitions: (states, symbols), the state that follows. outputs: (states, symbols), integers of at least 0.
     start: the state before the first step. The arrays cannot be written to.
+    symbol_names: the name of each symbol, or None: symbols are numbers. output_names: likewise, of each output. A
+    machine with the outputs `ACCEPTANCE` says whether a word is in a language.
 
-    Two machines are equal if they differ in the names of their states alone; states that no word reaches do not count.
-    Whether they compute the same function is another question: see `equivalent`.
+    Two machines are equal if they differ in names alone, of states, symbols and outputs; states that no word reaches do
+    not count. Whether they compute the same function is another question: see `equivalent`.
     >>> parity = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
     >>> parity.run([[1, 1, 0, 1]])
     array([[1, 0, 0, 1]])
@@ -45,6 +47,8 @@ class Machine:
     transitions: Array
     outputs: Array
     start: int = 0
+    symbol_names: tuple[str, ...] | None = None
+    output_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check what the fields hold; make the arrays int64 and read-only."""
@@ -66,13 +70,26 @@ class Machine:
         if self.outputs.min() < 0:
             raise ValueError(f"outputs must be at least 0; got {self.outputs.min()}")
         object.__setattr__(self, "start", _start(self.start, len(self.transitions)))
+        object.__setattr__(self, "symbol_names", _names("symbol_names", self.symbol_names))
+        object.__setattr__(self, "output_names", _names("output_names", self.output_names))
+        if self.symbol_names is not None and len(self.symbol_names) != self.n_symbols:
+            raise ValueError(f"symbol_names must be {self.n_symbols} names; got {len(self.symbol_names)}")
+        if self.output_names is not None and len(self.output_names) < self.n_outputs:
+            raise ValueError(f"output_names must be at least {self.n_outputs} names; got {len(self.output_names)}")
 
     @classmethod
     def from_table(
-        cls, transitions: Array | Sequence[Sequence[int]], outputs: Array | Sequence[Sequence[int]], start: int = 0
+        cls,
+        transitions: Array | Sequence[Sequence[int]],
+        outputs: Array | Sequence[Sequence[int]],
+        start: int = 0,
+        *,
+        symbol_names: Names = None,
+        output_names: Names = None,
     ) -> Machine:
         """The machine of two tables of integers, (states, symbols) each, which are copied."""
-        return cls(numpy.array(transitions), numpy.array(outputs), start)
+        names: Any = symbol_names, output_names
+        return cls(numpy.array(transitions), numpy.array(outputs), start, *names)
 
     @classmethod
     def from_regex(cls, pattern: str, alphabet: str | None = None) -> Machine:
@@ -83,12 +100,12 @@ class Machine:
         space; token i is alphabet[i]. By default they are those that the pattern names, sorted.
         >>> Machine.from_regex("a(b|c)*", "abc").run([[0, 1, 2, 0]])
         array([[1, 1, 1, 0]])
-        >>> Machine.from_regex("[a-c]{2}").n_symbols
-        3
+        >>> Machine.from_regex("[a-c]{2}").symbol_names
+        ('a', 'b', 'c')
         """
         letters = expression.letters(pattern) if alphabet is None else alphabet
         transitions, accepts = expression.automaton(pattern, letters)
-        return cls(transitions, accepts[transitions]).minimise()
+        return cls(transitions, accepts[transitions], 0, tuple(letters), ACCEPTANCE).minimise()
 
     @classmethod
     def from_dfa(cls, dfa: DFA, alphabet: Sequence[str] | None = None) -> Machine:
@@ -100,14 +117,15 @@ class Machine:
         letters = sorted(dfa.input_symbols) if alphabet is None else list(alphabet)
         if len(letters) != len(dfa.input_symbols) or set(letters) != set(dfa.input_symbols):
             raise ValueError(f"alphabet must hold each of {sorted(dfa.input_symbols)} once; got {letters}")
+        dead = object()  # the state after a missing transition
 
         def successors(state: Any) -> list[Any]:
-            return [_DEAD if state is _DEAD else dfa.transitions[state].get(letter, _DEAD) for letter in letters]
+            return [dead if state is dead else dfa.transitions[state].get(letter, dead) for letter in letters]
 
-        states, rows = _explore(dfa.initial_state, successors)
-        accepts = numpy.array([int(state is not _DEAD and state in dfa.final_states) for state in states])
+        states, rows = explore(dfa.initial_state, successors)
+        accepts = numpy.array([int(state is not dead and state in dfa.final_states) for state in states])
         transitions = numpy.array(rows)
-        return cls(transitions, accepts[transitions])
+        return cls(transitions, accepts[transitions], 0, tuple(map(str, letters)), ACCEPTANCE)
 
     @classmethod
     def from_formula(cls, formula: Formula | str, symbols: Sequence[str] | None = None) -> Machine:
@@ -118,32 +136,25 @@ class Machine:
         at the first step, of the word so far.
         symbols: token i is symbols[i], and the atom of that name is true there alone. Without symbols the atoms are
         booleans, sorted by name, and token i has those true whose bits are 1 in i, the first atom's bit being the
-        lowest.
+        lowest; the token is named by the atoms that are true.
         >>> Machine.from_formula("b since a", symbols="abc").run([[1, 0, 1, 2, 1]])
         array([[0, 1, 1, 0, 0]])
-        >>> Machine.from_formula("always (req implies eventually ack)").run([[1, 0, 2, 3]])  # ack 1, req 2
+        >>> machine = Machine.from_formula("always (req implies eventually ack)")
+        >>> machine.symbol_names
+        ('none', 'ack', 'req', 'ack & req')
+        >>> machine.run([[1, 0, 2, 3]])
         array([[1, 1, 0, 1]])
         """
         from latchwork.temporal import parse
-        from latchwork.temporal.machine import tables
+        from latchwork.temporal.machine import symbol_names, tables
 
-        return cls(*tables(parse(formula) if isinstance(formula, str) else formula, symbols)).minimise()
+        formula = parse(formula) if isinstance(formula, str) else formula
+        return cls(*tables(formula, symbols), 0, symbol_names(formula, symbols), ACCEPTANCE).minimise()
 
     @classmethod
     def from_task(cls, task: Task) -> Machine:
-        """The machine whose output at each step is the task's answer.
-
-        Its symbols are the tokens that may come in the task's words. Where the task asks for no answer the output is
-        `task.vocabulary`, which is no token; so is every output from a token on that the task never draws there.
-        >>> from latchwork.tasks import make_task
-        >>> Machine.from_task(make_task("parity")).run([[1, 1, 1]])
-        array([[1, 0, 1]])
-        >>> Machine.from_task(make_task("fflm(0.8)")).run([[2, 1, 4, 0, 3, 1, 0, 3]])  # ends with two mistakes
-        array([[5, 5, 5, 5, 1, 5, 5, 5]])
-        """
-        from latchwork.automata.task_machine import tables
-
-        return cls(*tables(task))
+        """The machine of a task: `task.machine()`."""
+        return task.machine()
 
     @property
     def n_states(self) -> int:
@@ -160,54 +171,44 @@ class Machine:
         """One more than the largest output."""
         return int(self.outputs.max()) + 1
 
-    def run(self, tokens: Array | Sequence[Sequence[int]]) -> Array:
-        """The output at each step: (B, T) for tokens (B, T), all rows from the start.
+    def symbol(self, number: int) -> str:
+        """The name of a symbol; its number, if it has none."""
+        return str(number) if self.symbol_names is None else self.symbol_names[number]
 
-        Many rows take each step together; a few are run one after the other.
+    def output(self, number: int) -> str:
+        """The name of an output; its number, if it has none."""
+        return self.output_names[number] if self.output_names and number < len(self.output_names) else str(number)
+
+    def word(self, tokens: Sequence[int]) -> str:
+        """A word in the names of its symbols: letters one after the other, longer names with spaces between.
+
+        >>> Machine.from_regex("(ab)*").word([0, 1, 0])
+        'aba'
         """
+        names = [self.symbol(token) for token in tokens]
+        letters = self.symbol_names is not None and all(len(name) == 1 for name in self.symbol_names)
+        return ("" if letters else " ").join(names)
+
+    def run(self, tokens: Array | Sequence[Sequence[int]]) -> Array:
+        """The output at each step: (B, T) for tokens (B, T), all rows from the start."""
         words = _integers("tokens", tokens, "(B, T)") if numpy.size(tokens) else numpy.zeros(numpy.shape(tokens), int)
         if words.ndim != 2:
             raise ValueError(f"tokens must be (B, T); got {words.shape}")
         if words.size and (words.min() < 0 or words.max() >= self.n_symbols):
             raise ValueError(f"tokens must be in 0..{self.n_symbols - 1}; got {words.min()}..{words.max()}")
-        table = (self.transitions * self.n_symbols).ravel()  # states are kept times the symbols: one addition a step
-        found = numpy.empty(words.shape, self.outputs.dtype)
-        if len(words) < FEW:
-            following = table.tolist()
-            for row, word in enumerate(words):
-                now, places = self.start * self.n_symbols, []
-                for token in word.tolist():
-                    place = now + token
-                    places.append(place)
-                    now = following[place]
-                found[row] = self.outputs.take(numpy.array(places, int))
-            return found
-        for first in range(0, len(words), ROWS):
-            rows = slice(first, first + ROWS)
-            index = numpy.array(words[rows].T, numpy.int64, order="C")  # a copy, always: it is written to
-            state = numpy.full(index.shape[1], self.start * self.n_symbols)
-            for here in index:
-                here += state
-                table.take(here, out=state, mode="clip")
-            found[rows] = self.outputs.take(index).T
-        return found
+        return run(self.transitions, self.outputs, numpy.full(len(words), self.start), words)[0]
 
     def reachable(self) -> Machine:
         """The same machine without the states that no word reaches, numbered in the order in which they are met."""
-        states, rows = _explore(self.start, lambda state: self.transitions[state].tolist())
-        return Machine(numpy.array(rows), self.outputs[states])
+        states, rows = explore(self.start, lambda state: self.transitions[state].tolist())
+        return self._with(numpy.array(rows), self.outputs[states])
 
     def minimise(self) -> Machine:
         """The smallest machine that gives the same outputs to every word."""
         machine = self.reachable()
-        block = _columns(machine.outputs)
-        while True:  # two states stay together while their outputs agree and their successors are together
-            finer = _columns(numpy.column_stack([block, block[machine.transitions]]))
-            if finer.max() == block.max():
-                break
-            block = finer
+        block = blocks(machine.transitions, machine.outputs)
         _, states = numpy.unique(block, return_index=True)
-        return Machine(
+        return self._with(
             block[machine.transitions[states]], machine.outputs[states], int(block[machine.start])
         ).reachable()
 
@@ -220,68 +221,43 @@ class Machine:
             row: list[int] = (self.transitions[state // width] * width + other.transitions[state % width]).tolist()
             return row
 
-        pairs, rows = _explore(self.start * width + other.start, successors)
+        pairs, rows = explore(self.start * width + other.start, successors)
         mine, others = numpy.divmod(numpy.array(pairs), width)
-        return Machine(numpy.array(rows), self.outputs[mine] * other.n_outputs + other.outputs[others])
+        outputs = self.outputs[mine] * other.n_outputs + other.outputs[others]
+        names = None
+        if self.output_names is not None or other.output_names is not None:
+            ranges = range(self.n_outputs), range(other.n_outputs)
+            names = tuple(f"{self.output(a)}, {other.output(b)}" for a in ranges[0] for b in ranges[1])
+        return Machine(numpy.array(rows), outputs, 0, self.symbol_names or other.symbol_names, names)
 
     def equivalent(self, other: Machine) -> tuple[int, ...] | None:
         """None if both give the same outputs to every word; else a shortest word at whose last step they differ.
 
-        Pairs of states are met breadth first. A pair that follows from those met before, because "not told apart so
-        far" is transitive, is left out: a word that tells it apart tells apart one of those, which stands no deeper,
-        so the word found is still the shortest, and no more pairs are met than both machines have states.
         >>> Machine.from_regex("a*", "ab").equivalent(Machine.from_regex("a?a?", "ab"))
         (0, 0, 0)
         """
         self._check_symbols(other)
-        transitions = numpy.vstack([self.transitions, other.transitions + self.n_states]).tolist()
-        outputs = numpy.vstack([self.outputs, other.outputs]).tolist()
-        leader = list(range(len(transitions)))
-
-        def find(state: int) -> int:
-            while leader[state] != state:
-                leader[state] = leader[leader[state]]
-                state = leader[state]
-            return state
-
-        start = (self.start, other.start + self.n_states)
-        leader[start[0]] = start[1]
-        met: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {start: None}
-        queue = deque([start])
-        while queue:
-            pair = queue.popleft()
-            a, b = pair
-            if outputs[a] != outputs[b]:
-                symbol = next(k for k, (one, two) in enumerate(zip(outputs[a], outputs[b], strict=True)) if one != two)
-                word, step = [symbol], met[pair]
-                while step is not None:
-                    word.append(step[1])
-                    step = met[step[0]]
-                return tuple(reversed(word))
-            for symbol, following in enumerate(zip(transitions[a], transitions[b], strict=True)):
-                one, two = find(following[0]), find(following[1])
-                if one != two:
-                    leader[one] = two
-                    met[following] = (pair, symbol)
-                    queue.append(following)
-        return None
+        transitions = numpy.vstack([self.transitions, other.transitions + self.n_states])
+        outputs = numpy.vstack([self.outputs, other.outputs])
+        return difference(transitions, outputs, self.start, other.start + self.n_states)
 
     def to_dot(self, symbols: Sequence[str] | None = None) -> str:
-        """The text of a Graphviz graph: states, and arrows with symbol/output. symbols: their names, else numbers."""
-        from latchwork.automata.drawing import dot_text
+        """The text of a Graphviz graph: states, and arrows with symbol/output. symbols: names other than its own."""
+        from latchwork.machines.drawing import dot_text
 
-        return dot_text(self, symbols)
+        return dot_text(self._named(symbols))
 
     def draw(self, path: str | Path, symbols: Sequence[str] | None = None) -> None:
         """Write an SVG picture: by the program `dot` where there is one, else with the states on a circle."""
-        from latchwork.automata.drawing import draw
+        from latchwork.machines.drawing import draw
 
-        draw(self, Path(path), symbols)
+        draw(self._named(symbols), Path(path))
 
     def save(self, path: str | Path) -> None:
-        """Write the tables as JSON."""
-        values = {"transitions": self.transitions.tolist(), "outputs": self.outputs.tolist(), "start": self.start}
-        write_json(Path(path), values)
+        """Write tables and names as JSON."""
+        names = {name: list(each) for name in NAMES if (each := getattr(self, name)) is not None}
+        tables = {"transitions": self.transitions.tolist(), "outputs": self.outputs.tolist(), "start": self.start}
+        write_json(Path(path), {**tables, **names})
 
     @classmethod
     def load(cls, path: str | Path) -> Machine:
@@ -289,15 +265,18 @@ class Machine:
         values = read_json(Path(path), MOST_BYTES)
         if values is None:
             raise FileNotFoundError(f"no file {path}")
-        if set(values) != {"transitions", "outputs", "start"}:
-            raise ValueError(f"{path} must hold transitions, outputs and start; got {', '.join(sorted(values)):.200}")
+        if not {"transitions", "outputs", "start"} <= set(values) <= {"transitions", "outputs", "start", *NAMES}:
+            raise ValueError(
+                f"{path} must hold transitions, outputs and start, and may hold {' and '.join(NAMES)}; "
+                f"got {', '.join(sorted(values)):.200}"
+            )
         try:
             return cls.from_table(**values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
     def __eq__(self, other: object) -> bool:
-        """The same but for the names of states, and for states that no word reaches."""
+        """The same but for names, and for states that no word reaches."""
         if not isinstance(other, Machine):
             return NotImplemented
         return self._form() == other._form()
@@ -313,9 +292,16 @@ class Machine:
         )
 
     def _form(self) -> tuple[tuple[int, int], bytes, bytes]:
-        """What is the same for machines that differ in the names of states alone, and for no others."""
+        """What is the same for machines that differ in names alone, and for no others."""
         machine = self.reachable()
         return (machine.n_states, machine.n_symbols), machine.transitions.tobytes(), machine.outputs.tobytes()
+
+    def _with(self, transitions: Array, outputs: Array, start: int = 0) -> Machine:
+        """Other tables under the same names."""
+        return Machine(transitions, outputs, start, self.symbol_names, self.output_names)
+
+    def _named(self, symbols: Sequence[str] | None) -> Machine:
+        return self if symbols is None else replace(self, symbol_names=tuple(symbols))
 
     def _check_symbols(self, other: Machine) -> None:
         if not isinstance(other, Machine):
@@ -324,31 +310,7 @@ class Machine:
             raise ValueError(f"other must read {self.n_symbols} symbols, as this machine does; got {other.n_symbols}")
 
 
-_DEAD = object()  # the state from which an automaton with a missing transition accepts nothing
-
-
-def _explore(start: Node, successors: Callable[[Node], Sequence[Node]]) -> tuple[list[Node], list[list[int]]]:
-    """The nodes met from `start`, breadth first, and the numbers of the successors of each."""
-    number = {start: 0}
-    nodes, rows = [start], []
-    for node in nodes:
-        row = []
-        for following in successors(node):
-            if following not in number:
-                number[following] = len(nodes)
-                nodes.append(following)
-            row.append(number[following])
-        rows.append(row)
-    return nodes, rows
-
-
-def _columns(table: Array) -> Array:
-    """(rows,): equal numbers 0, 1, ... for equal rows."""
-    number = numpy.zeros(len(table), int)
-    for column in table.T:
-        _, place = numpy.unique(column, return_inverse=True)
-        _, number = numpy.unique(number * (place.max() + 1) + place, return_inverse=True)
-    return number
+NAMES = ("symbol_names", "output_names")
 
 
 def _integers(name: str, values: Array | Sequence[Sequence[int]], shape: str) -> Array:
@@ -358,6 +320,15 @@ def _integers(name: str, values: Array | Sequence[Sequence[int]], shape: str) ->
     if array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers; got {array.dtype}")
     return array.astype(numpy.int64)
+
+
+def _names(name: str, values: object) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    names = tuple(values) if isinstance(values, (list, tuple, str)) else ()
+    if not names or not all(isinstance(each, str) and each for each in names) or len(set(names)) < len(names):
+        raise ValueError(f"{name} must be different names, none of them empty; got {values!r:.200}")
+    return names
 
 
 def _start(start: int, states: int) -> int:

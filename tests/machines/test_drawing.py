@@ -25,7 +25,7 @@ def test_the_text_for_graphviz_has_every_arrow_once():
 def test_symbols_may_have_names_and_share_an_arrow():
     text = Machine.from_table([[0, 0]], [[0, 1]]).to_dot(['a"', "b\\"])
     assert '0 -> 0 [label="a\\"/0\\nb\\\\/1"];' in text
-    with pytest.raises(ValueError, match="symbols must be 2 names; got 1"):
+    with pytest.raises(ValueError, match="symbol_names must be 2 names; got 1"):
         PARITY.to_dot(["a"])
 
 
@@ -56,7 +56,7 @@ def test_a_machine_that_graphviz_cannot_place_in_time_is_an_error(tmp_path, monk
     program.write_text("#!/bin/sh\nwhile true; do :; done\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("latchwork.automata.drawing.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("latchwork.machines.drawing.MOST_SECONDS", 0.2)
     with pytest.raises(RuntimeError, match=r"Graphviz did not place 2 states in 0\.2 s"):
         PARITY.draw(tmp_path / "parity.svg")
 

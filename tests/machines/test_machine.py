@@ -3,9 +3,9 @@ import pytest
 from automata.fa.dfa import DFA
 from hypothesis import given
 from hypothesis import strategies as st
-from machine_cases import machines, random_machine, slow_run, words
 
 from latchwork.automata import Machine
+from machine_cases import machines, random_machine, slow_run, words
 
 
 @given(machines(), st.data())

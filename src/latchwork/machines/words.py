@@ -1,4 +1,4 @@
-"""Words of a machine to try a network on: all short ones, and longer ones at random; and where it is wrong on them.
+"""Words of a machine to try a network on: all short ones, and longer ones at random.
 
 Only words that an answer is still asked for are of use: `live` says by which symbols to go on from a state
 (`leads_to`). Where there are none, a word is filled up by symbol 0.
@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy
-import torch
 
-from latchwork.automata.machine import Machine
-from latchwork.models import MinMaxRNC_LM
+from latchwork.machines.machine import Machine
 
 Array = numpy.ndarray
 TOKENS, WORK = 1 << 13, 1 << 31  # of the random words of each length: symbols, and symbols times parameters, at most
 LENGTHS = (16, 64, 256)  # of random words
-AT_ONCE = 1 << 24  # logits of a batch
 
 
 def leads_to(transitions: Array, asked: Array) -> Array:
@@ -70,28 +67,6 @@ def words_to_try(machine: Machine, live: Array, parameters: int) -> Iterator[Arr
     random = numpy.random.default_rng(0)
     for length in LENGTHS:
         yield random_words(machine, live, random, numpy.full((-(-most // length), length), -1))[0]
-
-
-def first_mistake(
-    model: MinMaxRNC_LM, machine: Machine, asked: Array, words: Array
-) -> tuple[tuple[int, ...], int, int] | None:
-    """The shortest beginning of any of the words to which the network, as run, gives another answer than the machine.
-
-    asked: (states, symbols). Returns the word, what the network said at its end, and what the machine says.
-    """
-    device, best = model.embedding.weight.device, None
-    rows = max(1, AT_ONCE // (words.shape[1] * model.vocab_size))
-    for start in range(0, len(words), rows):
-        part = words[start : start + rows]
-        with torch.no_grad():
-            said = model(torch.from_numpy(part).to(device))[0].argmax(-1).cpu().numpy()
-        states = states_before(machine, part)
-        expected = machine.outputs[states, part]
-        wrong = (said != expected) & asked[states, part]
-        step, row = (int(each[0]) for each in numpy.nonzero(wrong.T)) if wrong.any() else (part.shape[1], 0)
-        if step < (part.shape[1] if best is None else len(best[0]) - 1):
-            best = tuple(part[row, : step + 1].tolist()), int(said[row, step]), int(expected[row, step])
-    return best
 
 
 def states_before(machine: Machine, words: Array) -> Array:

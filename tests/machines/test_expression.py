@@ -6,11 +6,11 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_cases import words
 
 from latchwork.automata import Machine
-from latchwork.automata.expression import letters
+from latchwork.machines.expression import letters
 from latchwork.tasks import Regular, make_task
+from machine_cases import words
 
 COUNTS = ["*", "+", "?", "{0}", "{1}", "{3}", "{0,}", "{2,}", "{,2}", "{0,0}", "{0,2}", "{1,3}"]
 ATOMS = [

@@ -2,10 +2,10 @@ from itertools import product
 
 import numpy
 import pytest
-from machine_cases import slow_run
 
 from latchwork.automata import Machine
 from latchwork.tasks import IGNORE, Automaton, Split, Task, make_task
+from machine_cases import slow_run
 
 TASKS = (
     "latching(1)", "latching(4)", "latching(4, all)", "sequences(1)", "sequences(2)", "sequences(3, published)",
@@ -91,5 +91,5 @@ def test_a_task_that_is_no_machine_is_named():
         def oracle(self, tokens):
             return []
 
-    with pytest.raises(ValueError, match=r"task must be an Automaton, Sequences, .*; got Other"):
+    with pytest.raises(ValueError, match="the task Other says no machine"):
         Machine.from_task(Other())

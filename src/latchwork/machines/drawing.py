@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from html import escape
 from math import atan2, cos, hypot, pi, sin
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from latchwork.files import write_text
 
 if TYPE_CHECKING:
-    from latchwork.automata.machine import Machine
+    from latchwork.machines.machine import Machine
 
 RADIUS = 18  # of a state, in pixels
 SPACE = 90  # between neighbours on the circle
@@ -31,25 +30,25 @@ DOT_STYLE = (
 )
 
 
-def dot_text(machine: Machine, symbols: Sequence[str] | None = None) -> str:
+def dot_text(machine: Machine) -> str:
     """A directed graph; each arrow carries its symbols with their outputs, as symbol/output."""
     lines = ["digraph machine {", *DOT_STYLE, f"  start -> {machine.start};"]
-    for (state, following), labels in _arrows(machine, symbols).items():
+    for (state, following), labels in _arrows(machine).items():
         text = "\\n".join(each.replace("\\", "\\\\").replace('"', '\\"') for each in labels)
         lines.append(f'  {state} -> {following} [label="{text}"];')
     return "\n".join([*lines, "}", ""])
 
 
-def draw(machine: Machine, path: Path, symbols: Sequence[str] | None = None) -> None:
+def draw(machine: Machine, path: Path) -> None:
     """Write an SVG file."""
     if path.suffix != ".svg":
         raise ValueError(f"path must end in .svg; got {str(path)!r}")
     program = shutil.which("dot")
-    write_text(path, _circle(machine, symbols) if program is None else _graphviz(program, machine, symbols))
+    write_text(path, _circle(machine) if program is None else _graphviz(program, machine))
 
 
-def _graphviz(program: str, machine: Machine, symbols: Sequence[str] | None) -> str:
-    text = dot_text(machine, symbols)
+def _graphviz(program: str, machine: Machine) -> str:
+    text = dot_text(machine)
     try:
         done = subprocess.run(
             [program, "-Tsvg"], input=text, capture_output=True, text=True, check=True, timeout=MOST_SECONDS
@@ -62,11 +61,9 @@ def _graphviz(program: str, machine: Machine, symbols: Sequence[str] | None) -> 
     return done.stdout
 
 
-def _arrows(machine: Machine, symbols: Sequence[str] | None) -> dict[tuple[int, int], list[str]]:
+def _arrows(machine: Machine) -> dict[tuple[int, int], list[str]]:
     """From each state to each of its successors: a label for each output, such as "a, b/0"."""
-    names = [str(k) for k in range(machine.n_symbols)] if symbols is None else list(symbols)
-    if len(names) != machine.n_symbols:
-        raise ValueError(f"symbols must be {machine.n_symbols} names; got {len(names)}")
+    names = [machine.symbol(k) for k in range(machine.n_symbols)]
     found: dict[tuple[int, int], dict[int, list[int]]] = {}
     for state, (following, outputs) in enumerate(
         zip(machine.transitions.tolist(), machine.outputs.tolist(), strict=True)
@@ -74,7 +71,7 @@ def _arrows(machine: Machine, symbols: Sequence[str] | None) -> dict[tuple[int, 
         for symbol, (after, output) in enumerate(zip(following, outputs, strict=True)):
             found.setdefault((state, after), {}).setdefault(output, []).append(symbol)
     return {
-        arrow: [f"{_several(names, numbers)}/{output}" for output, numbers in by_output.items()]
+        arrow: [f"{_several(names, numbers)}/{machine.output(output)}" for output, numbers in by_output.items()]
         for arrow, by_output in found.items()
     }
 
@@ -95,7 +92,7 @@ def _several(names: list[str], numbers: list[int]) -> str:
     return ", ".join(words)
 
 
-def _circle(machine: Machine, symbols: Sequence[str] | None) -> str:
+def _circle(machine: Machine) -> str:
     """States on a circle, clockwise from the left; arrows bent to their left, so that there and back are two."""
     states = machine.n_states
     ring = max(SPACE, SPACE * states / (2 * pi)) if states > 1 else 0.0
@@ -117,7 +114,7 @@ def _circle(machine: Machine, symbols: Sequence[str] | None) -> str:
             baseline = top + LINE * (k + 0.8)
             texts.append(f'<text x="{x:.1f}" y="{baseline:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
-    for (state, following), labels in _arrows(machine, symbols).items():
+    for (state, following), labels in _arrows(machine).items():
         (x0, y0), (x1, y1) = places[state], places[following]
         if state == following:  # a loop, away from the middle
             out = angles[state]
