@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.automata.machine import Machine
 from latchwork.cli.main import app
-from latchwork.pretraining.shards import write_corpus
-from latchwork.pretraining.tokenizers import Characters, save_tokenizer
+from latchwork.data.shards import write_corpus
+from latchwork.data.tokenizers import Characters, save_tokenizer
 
 LETTERS = "abcdefgh"
 EXPERIMENT = "latching-4/minmax-s"
