@@ -21,8 +21,8 @@ from characters_runs import (
 )
 from figures import between, table
 from latchwork.files import write_text
-from latchwork.pretraining.configs import MUON
 from latchwork.reports.figures import QUIET, SETTINGS, render
+from latchwork.training.presets import MUON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

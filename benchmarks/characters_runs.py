@@ -17,14 +17,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from latchwork.baselines.transformer import Transformer
+from latchwork.data.corpus import Corpus
+from latchwork.data.prepare import prepare
+from latchwork.evaluation.by_position import evaluate_by_position
 from latchwork.files import read_json, write_text
-from latchwork.pretraining.config import PretrainingConfig
-from latchwork.pretraining.configs import MUON, find_config
-from latchwork.pretraining.corpus import Corpus
-from latchwork.pretraining.evaluation import evaluate_by_position
-from latchwork.pretraining.model import load_model
-from latchwork.pretraining.prepare import prepare
-from latchwork.pretraining.run import is_of, pretrain
+from latchwork.training.config import PretrainingConfig
+from latchwork.training.models import load_model
+from latchwork.training.presets import MUON, find_config
+from latchwork.training.pretrain import is_of, pretrain
 
 Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"

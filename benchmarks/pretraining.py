@@ -25,14 +25,14 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from latchwork.pretraining.config import BatchConfig
-from latchwork.pretraining.configs import GPT2_VOCABULARY, PAPER
-from latchwork.pretraining.distributed import Processes
-from latchwork.pretraining.flops import flops_per_token, measure_peak
-from latchwork.pretraining.loop import Training
-from latchwork.pretraining.model import make_model, minmax_config
-from latchwork.pretraining.optimizer import set_step
+from latchwork.training.config import BatchConfig
+from latchwork.training.distributed import Processes
+from latchwork.training.engine import Training
+from latchwork.training.flops import flops_per_token, measure_peak
 from latchwork.training.folder import RunFolder
+from latchwork.training.models import make_model, minmax_config
+from latchwork.training.optimizer import set_step
+from latchwork.training.presets import GPT2_VOCABULARY, PAPER
 from machine import describe
 from memory import resident
 from model_contenders import OURS, PEER, paper_model, parameters

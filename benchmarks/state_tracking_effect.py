@@ -16,9 +16,9 @@ import torch
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.files import read_json, write_json
+from latchwork.seeds import seed_everything
 from latchwork.tasks import make_task
 from latchwork.training import TRAINERS, TrainingProtocol, train
-from latchwork.training.seeds import seed_everything
 from machine import describe
 
 RESULTS = Path(__file__).parents[1] / "results" / "state_tracking_effect.json"

@@ -24,11 +24,11 @@ from latchwork.automata.findings import Counterexample, Proof
 from latchwork.automata.prune import freeze_moves, graft, keep_followers, prune_states
 from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
+from latchwork.seeds import seed_everything
 from latchwork.tasks import Automaton, LastStep, Task, make_task
 from latchwork.training.curriculum import Learning, LengthCurriculum, Watch, learn_by_length
-from latchwork.training.display import LengthDisplay
+from latchwork.training.length_display import LengthDisplay
 from latchwork.training.manifest import manifest
-from latchwork.training.seeds import seed_everything
 from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 
 Record = dict[str, Any]

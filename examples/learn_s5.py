@@ -7,7 +7,7 @@ from latchwork.automata import Machine, certify
 from latchwork.automata.prune import freeze_moves, keep_followers
 from latchwork.tasks import WordProblem
 from latchwork.training import LengthCurriculum, learn_by_length
-from latchwork.training.display import LengthDisplay
+from latchwork.training.length_display import LengthDisplay
 
 
 def learn(group, degree, curriculum=LengthCurriculum(), seed=0):  # noqa: B008 - frozen

@@ -22,9 +22,9 @@ from characters_runs import (
     token_runs,
     tuning_runs,
 )
-from latchwork.pretraining.config import ModelConfig
-from latchwork.pretraining.configs import find_config
-from latchwork.pretraining.model import parameter_count
+from latchwork.training.config import ModelConfig
+from latchwork.training.models import parameter_count
+from latchwork.training.presets import find_config
 
 CHARACTERS = 65
 

@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.cli.main import app
-from latchwork.pretraining.corpus import Corpus
-from latchwork.pretraining.tokenizers import Characters, save_tokenizer
+from latchwork.data.corpus import Corpus
+from latchwork.data.tokenizers import Characters, save_tokenizer
 
 runner = CliRunner()
 WIDE = {"COLUMNS": "200"}

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from latchwork.cli import list as list_module
 from latchwork.cli.main import app
 from latchwork.errors import explain
-from latchwork.training.signals import Stopped
+from latchwork.signals import Stopped
 
 COMMAND = [sys.executable, "-m", "latchwork"]
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.cli.main import app
+from latchwork.data.shards import write_corpus
+from latchwork.data.tokenizers import Characters, save_tokenizer
 from latchwork.machines.machine import Machine
-from latchwork.pretraining.shards import write_corpus
-from latchwork.pretraining.tokenizers import Characters, save_tokenizer
 
 LETTERS = "abcdefgh"
 EXPERIMENT = "latching-4/minmax-s"

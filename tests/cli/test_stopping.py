@@ -143,7 +143,7 @@ def test_a_preparation_that_is_told_to_stop_leaves_no_worker_and_resumes(tmp_pat
 
 
 def test_a_second_preparation_of_one_corpus_is_an_error(tmp_path):
-    from latchwork.training.run_lock import run_lock
+    from latchwork.run_lock import run_lock
 
     text = tmp_path / "text.txt"
     text.write_text("min and max\n" * 9)

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from tiny import TINY, job, scale, without_time
 
 from latchwork.experiments.run import run, run_folder
+from latchwork.signals import Stopped
 from latchwork.tasks import make_task
-from latchwork.training.signals import Stopped
 
 # A worker that saves after every batch, so that a kill cuts it off anywhere.
 WORKER = """

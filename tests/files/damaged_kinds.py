@@ -10,22 +10,22 @@ from typing import Any
 import torch
 
 from latchwork.automata import Machine
+from latchwork.data.corpus import Corpus
+from latchwork.data.documents import TextFile
+from latchwork.data.shards import write_corpus
+from latchwork.data.tokenizers import Characters, load_tokenizer, save_tokenizer
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules import State
-from latchwork.pretraining.checkpoint import load_checkpoint, load_state, save_checkpoint, why_broken
-from latchwork.pretraining.config import ModelConfig
-from latchwork.pretraining.config_file import read_config
-from latchwork.pretraining.configs import CONFIGS
-from latchwork.pretraining.corpus import Corpus
-from latchwork.pretraining.documents import TextFile
-from latchwork.pretraining.model import load_model, make_model, own_tensors, save_model
-from latchwork.pretraining.optimizer import make_optimizer
-from latchwork.pretraining.shards import write_corpus
-from latchwork.pretraining.tokenizers import Characters, load_tokenizer, save_tokenizer
 from latchwork.reports.records import read_records
 from latchwork.temporal import parse
 from latchwork.temporal.tables import read_trace
+from latchwork.training.checkpoint import load_checkpoint, load_state, save_checkpoint, why_broken
+from latchwork.training.config import ModelConfig
+from latchwork.training.config_file import read_config
 from latchwork.training.folder import RunFolder
+from latchwork.training.models import load_model, make_model, own_tensors, save_model
+from latchwork.training.optimizer import make_optimizer
+from latchwork.training.presets import CONFIGS
 
 
 def plain(tensors):
@@ -142,7 +142,7 @@ def read_characters(folder):
 def make_subwords(folder):
     from tokenizers import Tokenizer, models
 
-    from latchwork.pretraining.subwords import Subwords
+    from latchwork.data.subwords import Subwords
 
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "ab": 2}, unk_token="a"))
     tokenizer.add_special_tokens(["<|endoftext|>"])

@@ -9,18 +9,18 @@ import torch
 from damaged_kinds import make_baseline, make_checkpoint, make_corpus, make_huggingface, make_lm, make_subwords
 from safetensors.torch import load_file, save_file
 
+from latchwork.data.corpus import Corpus
+from latchwork.data.shards import write_corpus
+from latchwork.data.tokenizers import Bytes, load_tokenizer
 from latchwork.files import parse_json, read_json, write_json
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules import State
-from latchwork.pretraining.checkpoint import why_broken
-from latchwork.pretraining.config import ModelConfig
-from latchwork.pretraining.configs import CONFIGS
-from latchwork.pretraining.corpus import Corpus
-from latchwork.pretraining.model import load_model, make_model
-from latchwork.pretraining.run import pretrain
-from latchwork.pretraining.shards import write_corpus
-from latchwork.pretraining.tokenizers import Bytes, load_tokenizer
 from latchwork.tensor_files import read_tensors, write_tensors
+from latchwork.training.checkpoint import why_broken
+from latchwork.training.config import ModelConfig
+from latchwork.training.models import load_model, make_model
+from latchwork.training.presets import CONFIGS
+from latchwork.training.pretrain import pretrain
 
 OUTSIDE = ["../../etc/passwd", "/etc/passwd", "a/../../b", "a\0b", "\ud800", "", " ", ".", "..", "link", "folder/link"]
 

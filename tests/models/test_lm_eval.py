@@ -15,10 +15,10 @@ import lm_eval
 from huggingface_cases import LETTERS, make_model, make_tokenizer
 from lm_eval.tasks import TaskManager
 
+from latchwork.data.export import export_huggingface
+from latchwork.data.tokenizers import Bytes, Characters, save_tokenizer
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.huggingface import to_huggingface
-from latchwork.pretraining.export import export_huggingface
-from latchwork.pretraining.tokenizers import Bytes, Characters, save_tokenizer
 
 pytestmark = pytest.mark.slow
 CHOICE = """

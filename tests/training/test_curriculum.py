@@ -14,7 +14,7 @@ from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, LastStep, Parity, WordProblem
 from latchwork.training import LengthCurriculum, learn_by_length
 from latchwork.training import curriculum as module
-from latchwork.training.display import LengthDisplay
+from latchwork.training.length_display import LengthDisplay
 
 
 class Oracle(nn.Module):

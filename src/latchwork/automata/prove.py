@@ -15,8 +15,8 @@ from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.machines.machine import Machine
 from latchwork.machines.words import leads_to, random_words
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.seeds import generator, seed_everything
 from latchwork.tasks.task import IGNORE, Task
-from latchwork.training.seeds import generator, seed_everything
 
 Array = numpy.ndarray
 KEPT = 64  # mistakes of a round that are trained on again, beside its counterexample

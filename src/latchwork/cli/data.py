@@ -12,12 +12,12 @@ from rich.table import Table
 
 from latchwork.cli.options import MOST_THREADS, check_out, number, resumable
 from latchwork.cli.options import path as read_path
+from latchwork.data.corpus import Corpus
+from latchwork.data.dataset import OPENWEBTEXT
+from latchwork.data.prepare import prepare
+from latchwork.data.shards import SHARD_TOKENS
+from latchwork.data.survey import Watch
 from latchwork.errors import NO, explain
-from latchwork.pretraining.corpus import Corpus
-from latchwork.pretraining.dataset import OPENWEBTEXT
-from latchwork.pretraining.prepare import prepare
-from latchwork.pretraining.shards import SHARD_TOKENS
-from latchwork.pretraining.survey import Watch
 
 data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards that pretraining reads.")
 

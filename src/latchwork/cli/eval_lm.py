@@ -40,10 +40,10 @@ def eval_lm(
     device: Annotated[str, typer.Option(callback=check_device, help="cpu or cuda")] = "cpu",
 ) -> None:
     """Loss, perplexity and bits per byte, and the loss by how much the model has read, in constant memory."""
-    from latchwork.pretraining.corpus import Corpus
-    from latchwork.pretraining.evaluation import evaluate_by_position
-    from latchwork.pretraining.sampling import load_run
-    from latchwork.pretraining.tokenizers import describe_tokenizer
+    from latchwork.data.corpus import Corpus
+    from latchwork.data.tokenizers import describe_tokenizer
+    from latchwork.evaluation.by_position import evaluate_by_position
+    from latchwork.evaluation.sampling import load_run
 
     if split not in ("validation", "train"):
         raise typer.BadParameter(f"must be validation or train; got {split!r}", param_hint="--split")

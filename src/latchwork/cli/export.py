@@ -22,7 +22,7 @@ def export(
     ],
 ) -> None:
     """Write a pretrained model in the Hugging Face format, which `lm_eval --model hf` takes too."""
-    from latchwork.pretraining.export import export_huggingface
+    from latchwork.data.export import export_huggingface
 
     need("hf", "transformers", "accelerate")
     check_out(hf, folder=True)

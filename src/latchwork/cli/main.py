@@ -23,7 +23,7 @@ from latchwork.cli.report import report
 from latchwork.cli.run import RunCommand, run
 from latchwork.cli.sample import sample
 from latchwork.errors import BAD_INPUT, BROKEN_PIPE, explain, one_line
-from latchwork.training.signals import exit_code, stop_at_once
+from latchwork.signals import exit_code, stop_at_once
 
 
 class Commands(TyperGroup):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from latchwork.training.signals import exit_code
+from latchwork.signals import exit_code
 
 MOST_THREADS = 4096  # beyond it torch fails, or waits without end
 MOST = 2**31 - 1  # of anything that is counted, where no less is said

@@ -42,7 +42,7 @@ def pretrain(
 
     On several processes or machines: torchrun --nproc-per-node N -m latchwork pretrain ...
     """
-    from latchwork.pretraining.config_file import read_config
+    from latchwork.training.config_file import read_config
 
     chosen = read_config(config, changes or [])
     if show:
@@ -65,9 +65,9 @@ def pretrain(
 
 
 def _run(config: Any, corpus: Path, out: Path, device: str, strategy: Any, peak: float | None) -> dict[str, Any]:
-    from latchwork.pretraining.display import Display
-    from latchwork.pretraining.loop import DivergedError
-    from latchwork.pretraining.run import pretrain as run
+    from latchwork.training.display import Display
+    from latchwork.training.engine import DivergedError
+    from latchwork.training.pretrain import pretrain as run
 
     try:
         with resumable("the last checkpoint"):

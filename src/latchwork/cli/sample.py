@@ -26,7 +26,7 @@ def sample(
     device: Annotated[str, typer.Option(callback=check_device, help="cpu or cuda")] = "cpu",
 ) -> None:
     """Print a prompt and what a pretrained model writes after it, as it is drawn."""
-    from latchwork.pretraining.sampling import load_run, sample_text
+    from latchwork.evaluation.sampling import load_run, sample_text
 
     if top_p is not None and not 0 < top_p <= 1:
         raise typer.BadParameter(f"must be more than 0 and at most 1; got {top_p}", param_hint="--top-p")

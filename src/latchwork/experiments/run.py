@@ -16,6 +16,9 @@ from latchwork.evaluation.statistics import bootstrap, enough_data
 from latchwork.evaluation.streaming import evaluate
 from latchwork.experiments.experiment import Experiment
 from latchwork.files import read_json, write_json
+from latchwork.run_lock import run_lock
+from latchwork.seeds import seed_everything
+from latchwork.signals import stop_when_safe
 from latchwork.tasks import Task, make_task
 from latchwork.tensor_files import read_tensors, write_tensors
 from latchwork.training.differences import differences, summary
@@ -23,9 +26,6 @@ from latchwork.training.folder import REMEDY, RunFolder
 from latchwork.training.loop import Progress, Watch, train
 from latchwork.training.manifest import manifest
 from latchwork.training.protocol import EvaluationProtocol, Scale
-from latchwork.training.run_lock import run_lock
-from latchwork.training.seeds import seed_everything
-from latchwork.training.signals import stop_when_safe
 from latchwork.training.trainer import TRAINERS
 
 SEEDS = ("min_seeds", "max_seeds", "confidence", "margin", "hours")

@@ -20,9 +20,9 @@ from latchwork.errors import explain
 from latchwork.experiments.experiment import Experiment
 from latchwork.experiments.run import run, run_folder
 from latchwork.files import write_json
+from latchwork.signals import exit_code, stop_at_once
 from latchwork.training.loop import Progress, Watch
 from latchwork.training.protocol import EvaluationProtocol, Scale, TrainingProtocol
-from latchwork.training.signals import exit_code, stop_at_once
 
 PROGRESS = "progress.json"  # in the run's folder: what the sweep's display reads
 

@@ -1,32 +1,34 @@
-"""What a person sees while a model learns by length: a bar on a terminal, on stderr; elsewhere nothing."""
+"""What a person sees while a model trains: a bar on a terminal, on stderr; elsewhere only the lines that are told."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
-from latchwork.training.curriculum import Learning
+from latchwork.training.engine import Progress
 
 
-class LengthDisplay:
-    """Shows the length that was reached, of `longest`; a context manager whose `watch` `learn_by_length` takes."""
+class Display:
+    """Shows a run; a context manager."""
 
-    def __init__(self, name: str, longest: int) -> None:
-        console = Console(stderr=True)
-        self._bar = Progress(
+    def __init__(self, name: str, steps: int) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[text]}"),  # last: it is what a narrow terminal may cut off
-            console=console,
-            disable=not console.is_terminal,
+            console=self._console,
+            disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(name, total=longest, text="beginning")
+        self._task = self._bar.add_task(name, total=steps, text="beginning")
+        self._shown = False
 
-    def __enter__(self) -> LengthDisplay:
+    def __enter__(self) -> Display:
         """Show the bar."""
         self._bar.start()
         return self
@@ -37,16 +39,24 @@ class LengthDisplay:
         """Leave it as it is."""
         self._bar.stop()
 
-    def watch(self, found: Learning) -> None:
-        """After a step."""
-        self._bar.update(self._task, completed=found.length, text=line(found))
+    def watch(self, progress: Progress) -> None:
+        """After a step. The steps of earlier processes do not count for how long the rest will take."""
+        if not self._shown:
+            self._bar.reset(self._task, completed=progress.step - 1)
+            self._shown = True
+        self._bar.update(self._task, completed=progress.step, text=progress.text or line(progress))
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        self._console.print(text, highlight=False, soft_wrap=True)
 
 
-def line(found: Learning) -> str:
-    """The numbers of a step, in few letters.
-
-    >>> line(Learning(steps=755, loss=0.001, accuracy=0.99, learning_rate=1e-3))
-    'step 755  accuracy 0.990  loss 0.0010  lr 1.0e-03'
-    """
-    parts = f"accuracy {found.accuracy:.3f}  loss {found.loss:.4f}  lr {found.learning_rate:.1e}"
-    return f"step {found.steps}  {parts}" + (f"  {found.stopped}" if found.stopped else "")
+def line(progress: Progress) -> str:
+    """The numbers of a step, in few letters."""
+    parts = [
+        f"loss {progress.loss:.4f}",
+        f"lr {progress.learning_rate:.1e}",
+        f"|g| {progress.gradient_norm:.2f}",
+        f"{progress.tokens_per_second:,.0f} tokens/s",
+    ]
+    return "  ".join(parts + ([] if progress.utilisation is None else [f"MFU {100 * progress.utilisation:.0f}%"]))

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from latchwork.evaluation.accuracy import measure
 from latchwork.ops.cross_entropy import mean_cross_entropy
+from latchwork.seeds import generator
+from latchwork.signals import NEVER, Stop
 from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.folder import RunFolder, load_optimizer, optimizer_tensors
 from latchwork.training.protocol import TrainingProtocol
-from latchwork.training.seeds import generator
-from latchwork.training.signals import NEVER, Stop
 from latchwork.training.trainer import Trainer
 
 TOGETHER = 16  # sequences of like length run at once; a batch is the sum of such groups, and none is padded far

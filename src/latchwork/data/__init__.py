@@ -1,0 +1,1 @@
+"""Text and tokens: documents, tokenizers, and corpora of token shards on disk."""

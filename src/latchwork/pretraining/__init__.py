@@ -1,1 +1,0 @@
-"""Pretraining of language models: tokens from disk, configurations, the loop, and what a run leaves."""

@@ -1,0 +1,172 @@
+"""Checkpoints: folders that appear whole or not at all, with the hashes of their files; the last few are kept.
+
+checkpoints/00001000/checkpoint.json     the place reached, and the hash of each file
+                     model.safetensors, optimizer.safetensors     as one process, or DDP, writes them
+                     shard-*.safetensors     as FSDP writes them, one for each process (torch.distributed.checkpoint)
+                     state.safetensors     what the model remembers of the text, under tbptt
+
+Learning rate, weight decay, data and dropout are functions of the step, so that the step is all there is to say of
+them. Either form is read by any number of processes, under DDP or FSDP.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from latchwork.files import check_hashes, file_hash, read_json, write_json
+from latchwork.modules.state import State
+from latchwork.tensor_files import open_tensors
+from latchwork.training.distributed import Processes
+from latchwork.training.models import own_tensors
+
+NOTE, STATE = "checkpoint.json", "state.safetensors"
+PARTS = ("model", "optimizer")
+Tell = Callable[[str], None]
+
+
+def save_checkpoint(
+    folder: Path,
+    place: Mapping[str, Any],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: State | None,
+    here: Processes,
+    keep: int,
+) -> None:
+    """Write the checkpoint of place["step"], and remove those before the last `keep`. All processes call it."""
+    path = folder / f"{place['step']:08d}"
+    temporary = folder / f".{path.name}.tmp"
+    if here.first:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    here.wait()
+    tensors = training_tensors(model, optimizer)
+    if any(isinstance(each, DTensor) for each in tensors.values()):
+        save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(temporary), save_distributed=True))
+    elif here.first:
+        for part in PARTS:
+            mine = {name: each.detach() for name, each in tensors.items() if name.startswith(part)}
+            save_file(mine, temporary / f"{part}.safetensors")
+    if state is not None:
+        whole = State(*(torch.cat(here.gather(each), 1) for each in state))
+        if here.first:
+            whole.save(temporary / STATE)
+    here.wait()
+    if here.first:
+        files = {each.name: file_hash(each) for each in sorted(temporary.iterdir())}
+        write_json(temporary / NOTE, {**place, "files": files})
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.replace(path)
+        for old in steps_of(folder)[:-keep]:
+            shutil.rmtree(folder / f"{old:08d}")
+    here.wait()
+
+
+def find_checkpoint(folder: Path, here: Processes, tell: Tell) -> Path | None:
+    """The last checkpoint that is whole, or None if there is none at all. What is not whole is told of."""
+    found: Path | None = None
+    if here.first:
+        steps = steps_of(folder)
+        for step in reversed(steps):
+            path = folder / f"{step:08d}"
+            if (reason := why_broken(path)) is None:
+                found = path
+                break
+            tell(f"{path} is broken ({reason}); the one before is tried")
+        if steps and found is None:
+            raise ValueError(f"no checkpoint in {folder} is whole: remove the folder to begin anew")
+    path_or_none: Path | None = here.agree(found)
+    return path_or_none
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes) -> dict[str, Any]:
+    """Fill model and optimiser, whatever form was written and is wanted; returns the place."""
+    make_state(optimizer)
+    tensors = training_tensors(model, optimizer)
+    try:
+        if (path / "model.safetensors").exists():
+            _load_whole(path, tensors)
+        else:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=here.world == 1)
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"{path} is of another model or optimiser: {error}") from error
+    place = read_json(path / NOTE)
+    assert place is not None
+    return {name: value for name, value in place.items() if name != "files"}
+
+
+def load_state(path: Path, rows: range) -> State | None:
+    """What the model remembers of these rows, or None if nothing was written."""
+    return State.load(path / STATE).select(list(rows)) if (path / STATE).exists() else None
+
+
+def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """All that training changes, by the names of the model's parameters."""
+    tensors = {f"model.{name}": each for name, each in own_tensors(model).items()}
+    for name, parameter in model.named_parameters():
+        for key, each in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer.{name}.{key}"] = each
+    return tensors
+
+
+def make_state(optimizer: torch.optim.Optimizer) -> None:
+    """The optimiser's state before its first step, which it makes only then: a checkpoint is read into it."""
+    for group in optimizer.param_groups:
+        for each in group["params"]:
+            if "momentum" in group:  # Muon's matrices
+                optimizer.state[each] = {"momentum_buffer": torch.zeros_like(each)}
+                continue
+            step = torch.zeros((), dtype=torch.float32, device=each.device)
+            optimizer.state[each] = {"step": step, **{key: torch.zeros_like(each) for key in ("exp_avg", "exp_avg_sq")}}
+
+
+def steps_of(folder: Path) -> list[int]:
+    """The steps of which there are checkpoints, whole or not."""
+    return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit()) if folder.is_dir() else []
+
+
+def why_broken(path: Path) -> str | None:
+    """What is wrong with a checkpoint, by the hashes of its files; None if it is whole."""
+    try:
+        if (note := read_json(path / NOTE)) is None:
+            return f"{NOTE} is missing"
+        check_hashes(path, note.pop("files", None), path / NOTE)
+        if note.get("step") != int(path.name) or not all(type(each) in (int, float) for each in note.values()):
+            return f"{NOTE} must hold numbers, and the step {int(path.name)}"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _load_whole(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    known: set[str] = set()
+    for part in PARTS:
+        with open_tensors(path / f"{part}.safetensors") as file, torch.no_grad():
+            known |= set(file.keys())
+            for name, target in tensors.items():
+                if not name.startswith(part):
+                    continue
+                value = file.get_tensor(name) if name in known else None
+                if value is None or value.shape != target.shape:
+                    raise KeyError(f"{name} must be {tuple(target.shape)}")
+                if isinstance(target, DTensor):
+                    mine = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
+                    target.to_local().copy_(mine.to_local())
+                else:
+                    target.copy_(value)
+    if known != set(tensors):
+        raise KeyError(f"{min(known ^ set(tensors))} is in only one of them")

@@ -1,0 +1,148 @@
+"""Which tokens a step sees: a function of seed, step and row alone, however many processes share the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from latchwork.seeds import generator
+from latchwork.training.config import PretrainingConfig, at
+
+
+class Split(Protocol):
+    """What is read: `corpus.TokenSplit`."""
+
+    starts: NDArray[numpy.int64]
+
+    def __len__(self) -> int:
+        """Tokens."""
+
+    def read(self, start: int, length: int) -> NDArray[numpy.int64]:
+        """Tokens from a place on."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of the text: tokens (B, T), and as targets the tokens that follow each.
+
+    reset: (B, T), where a document begins. carried: whether the windows go on where those of the step before ended.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    reset: Tensor | None = None
+    carried: bool = False
+
+
+def rows_of(config: PretrainingConfig, step: int) -> int:
+    """The sequences that a step sees, of all processes together."""
+    return config.batch.micro * at(config.batch.accumulation, step)
+
+
+def share(rows: int, rank: int, world: int) -> range:
+    """The rows of one process: as many as of every other, side by side."""
+    if rows % world:
+        raise ValueError(f"micro x accumulation must be a multiple of the {world} processes; it is {rows}")
+    return range(rank * rows // world, (rank + 1) * rows // world)
+
+
+def places(config: PretrainingConfig, tokens: int, step: int) -> NDArray[numpy.int64]:
+    """Where the windows of all rows of a step begin.
+
+    order "random": every place where a window fits is as likely as any other. "epochs": the text is cut into windows,
+    which are read in a random order, all of them before the next epoch, cut elsewhere, begins. With tbptt, one place in
+    so many steps is drawn, for windows that follow each other from there.
+    """
+    stream = config.tbptt or 1
+    length, rows = stream * config.batch.context, rows_of(config, step)
+    _check_train(config, tokens)
+    if config.batch.order == "random":
+        first = generator(config.seed, "train", step // stream).integers(0, tokens - length, size=rows)
+    else:
+        windows = numpy.arange(rows) + windows_before(config, step // stream * stream)
+        first = in_epochs(config.seed, tokens - 1, length, windows)
+    return first + step % stream * config.batch.context
+
+
+def check_splits(config: PretrainingConfig, train: int, validation: int) -> None:
+    """Raise ValueError if a split has too few tokens: before the first step rather than at the first validation."""
+    _check_train(config, train)
+    _check_validation(config, validation)
+
+
+def _check_train(config: PretrainingConfig, tokens: int) -> None:
+    stream, context = config.tbptt or 1, config.batch.context
+    if tokens <= stream * context:
+        raise ValueError(
+            f"the split must have at least {stream * context + 1} tokens, for {stream} windows of {context} and the "
+            f"token that follows; it has {tokens}"
+        )
+
+
+def _check_validation(config: PretrainingConfig, tokens: int) -> None:
+    if tokens <= config.batch.context:
+        raise ValueError(f"the validation split must have more than {config.batch.context} tokens; it has {tokens}")
+
+
+def windows_before(config: PretrainingConfig, step: int) -> int:
+    """How many windows were drawn before a step, at which some are drawn."""
+    stream, pieces = config.tbptt or 1, config.batch.accumulation
+    ends = [start for start, _ in pieces[1:]] + [step]
+    steps = [max(0, min(end, step) - start) for (start, _), end in zip(pieces, ends, strict=True)]
+    return sum(config.batch.micro * times * (each // stream) for (_, times), each in zip(pieces, steps, strict=True))
+
+
+def in_epochs(seed: int, tokens: int, length: int, windows: NDArray[Any]) -> NDArray[numpy.int64]:
+    """Where windows begin that are numbered from the first of a run on; fewer than two at the ends are left out."""
+    many = max(1, (tokens - length + 1) // length)  # of an epoch: they fit wherever the cut begins
+    orders = [epoch_order(seed, tokens, length, many, int(epoch)) for epoch in windows // many]
+    return numpy.array([order[place] for order, place in zip(orders, windows % many, strict=True)])
+
+
+@lru_cache(maxsize=2)  # a step may read the end of one and the beginning of the next
+def epoch_order(seed: int, tokens: int, length: int, many: int, epoch: int) -> NDArray[numpy.int64]:
+    """Where the windows of an epoch begin, in the order in which they are read."""
+    draw = generator(seed, "epoch", epoch)
+    cut = draw.integers(0, tokens - many * length + 1)
+    return numpy.asarray(cut + length * draw.permutation(many))
+
+
+def read_batches(config: PretrainingConfig, split: Split, step: int, rank: int = 0, world: int = 1) -> list[Batch]:
+    """The batches that one process runs in a step, one after the other, none of more than `micro` rows."""
+    starts = places(config, len(split), step)[share(rows_of(config, step), rank, world)]
+    context, resets = config.batch.context, config.tbptt is not None
+    pieces = [starts[first : first + config.batch.micro] for first in range(0, len(starts), config.batch.micro)]
+    return [_read(split, piece, context, resets, carries(config, step)) for piece in pieces]
+
+
+def carries(config: PretrainingConfig, step: int) -> bool:
+    """Whether the windows of a step go on where those of the step before ended, row by row."""
+    if config.tbptt is None or step % config.tbptt == 0:
+        return False
+    return rows_of(config, step) == rows_of(config, step - 1)
+
+
+def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Batch:
+    """One of the random batches that every validation of a run is made of."""
+    context = config.batch.context
+    _check_validation(config, len(split))
+    draw = generator(config.seed, "validation", number)
+    starts = draw.integers(0, len(split) - context, size=config.validation.batch_size)
+    return _read(split, starts, context, False, False)
+
+
+def _read(split: Split, starts: NDArray[Any], context: int, resets: bool, carried: bool) -> Batch:
+    windows = torch.from_numpy(numpy.stack([split.read(int(start), context + 1) for start in starts]))
+    reset = None
+    if resets:
+        where = starts[:, None] + numpy.arange(context)
+        found = numpy.searchsorted(split.starts, where)
+        known = found < len(split.starts)
+        reset = torch.from_numpy(known & (split.starts[numpy.minimum(found, len(split.starts) - 1)] == where))
+    return Batch(windows[:, :-1], windows[:, 1:], reset, carried)

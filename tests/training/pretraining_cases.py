@@ -1,0 +1,80 @@
+"""A tiny corpus and a tiny run, for the tests of the training side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from latchwork.data.shards import write_corpus
+from latchwork.data.tokenizers import Characters
+from latchwork.training.config import (
+    BatchConfig,
+    CheckpointConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretrainingConfig,
+    ScheduleConfig,
+    ValidationConfig,
+)
+from latchwork.training.engine import Progress
+from latchwork.training.pretrain import pretrain
+
+LETTERS = "abcdefgh"
+TINY = PretrainingConfig(
+    name="tiny",
+    steps=6,
+    model=ModelConfig(options={"d_model": 16, "d_state": 12, "n_layers": 2, "ffn_dropout": 0.1}),
+    optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=((0, 0.1), (4, 0.0))),
+    schedule=ScheduleConfig(warmup=0.2),
+    batch=BatchConfig(micro=2, context=8, accumulation=((0, 1), (3, 2))),
+    validation=ValidationConfig(every=3, batches=3, batch_size=2),
+    checkpoint=CheckpointConfig(every=2, keep=2),
+    log_every=1,
+)
+
+
+def tiny(**changes: Any) -> PretrainingConfig:
+    return replace(TINY, **changes)
+
+
+def make_corpus(folder: Path, seed: int = 0) -> Path:
+    """Documents of random letters, each letter twice, so that there is something to learn."""
+    draw = numpy.random.default_rng(seed)
+
+    def documents(count: int) -> list[Any]:
+        return [draw.integers(0, len(LETTERS), size=draw.integers(3, 30)).repeat(2) for _ in range(count)]
+
+    write_corpus(folder, Characters(LETTERS), documents(40), documents(8), shard_tokens=500)
+    return folder
+
+
+class CutOffError(Exception):
+    """A run ends here."""
+
+
+def run_whole_and_cut_off(config: PretrainingConfig, corpus: Path, folder: Path, after: int = 5) -> tuple[Path, Path]:
+    """The folders of a run that was never cut off, and of one that was after so many steps and then gone on with."""
+
+    def stop(progress: Progress) -> None:
+        if progress.step == after:
+            raise CutOffError
+
+    whole, cut = folder / "whole", folder / "cut"
+    pretrain(config, corpus, whole, peak=1.0)
+    with pytest.raises(CutOffError):
+        pretrain(config, corpus, cut, peak=1.0, watch=stop)
+    pretrain(config, corpus, cut, peak=1.0)
+    return whole, cut
+
+
+TIMES = ("seconds", "processor_seconds", "tokens_per_second", "utilisation", "peak", "date")
+
+
+def without_time(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: without_time(value) for name, value in values.items() if name not in TIMES}
+    return [without_time(value) for value in values] if isinstance(values, list) else values
