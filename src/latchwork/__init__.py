@@ -1,10 +1,12 @@
 """latchwork: MinMax Recurrent Neural Cascades, exact on every path."""
 
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
-from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
+from latchwork.modules import Latch, LatchState, MinMaxLayer, MinMaxNeuron, State
 from latchwork.ops import minmax_scan, minmax_step, use_backend
 
 __all__ = [
+    "Latch",
+    "LatchState",
     "MinMaxLayer",
     "MinMaxNeuron",
     "MinMaxRNC",
