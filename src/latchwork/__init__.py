@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
-    from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
+    from latchwork.modules import Latch, LatchState, MinMaxLayer, MinMaxNeuron, State
     from latchwork.ops import minmax_scan, minmax_step, use_backend
 
 __all__ = [
+    "Latch",
+    "LatchState",
     "MinMaxLayer",
     "MinMaxNeuron",
     "MinMaxRNC",
@@ -24,18 +26,21 @@ __all__ = [
     "use_backend",
 ]
 __version__ = "0.1.0"
-_FOLDERS = ("ops", "modules", "models")  # where the public names are, the first to be imported first
+_NAMES = {
+    "models": ("MinMaxRNC", "MinMaxRNCConfig", "MinMaxRNCLMConfig", "MinMaxRNC_LM"),
+    "modules": ("Latch", "LatchState", "MinMaxLayer", "MinMaxNeuron", "State"),
+    "ops": ("minmax_scan", "minmax_step", "use_backend"),
+}
+_FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name in _FOLDERS:
+    if name in _NAMES:
         return import_module(f"latchwork.{name}")
-    for folder in _FOLDERS if name in __all__ else ():
-        module = import_module(f"latchwork.{folder}")
-        if name in module.__all__:
-            return globals().setdefault(name, getattr(module, name))
-    raise AttributeError(f"module 'latchwork' has no attribute {name!r}")
+    if name not in _FOLDERS:
+        raise AttributeError(f"module 'latchwork' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"latchwork.{_FOLDERS[name]}"), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_FOLDERS})
+    return sorted({*globals(), *__all__, *_NAMES})

@@ -11,6 +11,8 @@ from latchwork.modules.cells import (
 from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.init import small_init_init_, wang_init_
+from latchwork.modules.latch import Latch
+from latchwork.modules.latch_state import LatchState
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.state import State
@@ -21,6 +23,8 @@ __all__ = [
     "FeedForward",
     "GatedConv",
     "GatedFeedForward",
+    "Latch",
+    "LatchState",
     "MatrixCell",
     "MinMaxLayer",
     "MinMaxNeuron",

@@ -18,6 +18,7 @@ from latchwork.modules.conv import BasicConv, GatedConv, last_input
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.modules.sequences import at_step
 from latchwork.modules.state import State
 from latchwork.ops import layer as ops
 
@@ -31,7 +32,12 @@ _NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
 
 
 def plan(
-    layer: MinMaxLayer, u: Tensor, state: State | None, reset: Tensor | None, drives: Tensor | None
+    layer: MinMaxLayer,
+    u: Tensor,
+    state: State | None,
+    reset: Tensor | None,
+    drives: Tensor | None,
+    last: Tensor | None = None,
 ) -> Callable[[], tuple[Tensor, State]] | None:
     """`layer.forward` of these arguments as a function that runs it fast, or None where the parts are to be called.
 
@@ -44,14 +50,15 @@ def plan(
 
     def run() -> tuple[Tensor, State]:
         z = drives if drives is not None else fused_drive(layer, u, before, reset)
-        conv = last_input(layer.norm_conv(u[:, -1:]), before)
+        ending = u[:, -1:] if last is None else at_step(u, last).unsqueeze(1)
+        conv = last_input(layer.norm_conv(ending), before)
         neuron = layer.neuron
         if fits and u.shape[1] > 1 and _is_plain(neuron):
             weight, bias, gated = neuron.output.weight, neuron.output.bias, neuron.output_gate
             y, states = ops.layer_respond(u, z, neuron.x0, x, reset, weight, bias, gated)
-            return y, State(conv, states[:, -1])
-        y, last = neuron.respond(z, x, reset)
-        return u + y, State(conv, last)
+            return y, State(conv, at_step(states, last))
+        y, after = neuron.respond(z, x, reset, last)
+        return u + y, State(conv, after)
 
     return run
 

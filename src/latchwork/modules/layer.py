@@ -10,6 +10,7 @@ from latchwork.modules.conv import BasicConv, GatedConv
 from latchwork.modules.feedforward import FeedForward, GatedFeedForward
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.norm import norm
+from latchwork.modules.sequences import at_step
 from latchwork.modules.state import State
 
 
@@ -33,27 +34,37 @@ class MinMaxLayer(nn.Module):
         self.conv, self.ffn, self.neuron = conv, ffn, neuron
 
     def forward(
-        self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, drives: Tensor | None = None
+        self,
+        u: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        drives: Tensor | None = None,
+        last: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """u (B, T, d_model); returns y like u, and the state to go on from.
 
         reset: (B, T) bool; a sequence begins there, and nothing before it is seen. drives: what `drive` gives for u, if
-        the caller knows it (models/token_pairs.py); the result is the same.
+        the caller knows it (models/token_pairs.py); the result is the same. last: (B,), the step after which each row's
+        state is returned, for rows that end early; None is the last of all.
         """
         self.check(u, state, reset)
-        fast = fast_layer.plan(self, u, state, reset, drives)
+        fast = fast_layer.plan(self, u, state, reset, drives, last)
         if fast is not None:
             return fast()
         before, x = (None, None) if state is None else state
-        inside, before = self.before_neuron(u, before, reset)
-        y, x = self.neuron(inside, x, reset=reset)
+        inside, before = self.before_neuron(u, before, reset, last)
+        y, x = self.neuron(inside, x, reset=reset, last=last)
         return u + y, State(before, x)
 
     def before_neuron(
-        self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None
+        self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None, last: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """What the neuron is given, like u, and the convolution's last input. before: (B, d_model), the last one."""
-        mixed, before = self.conv(self.norm_conv(u), before, reset=reset)
+        normed = self.norm_conv(u)
+        mixed, before = self.conv(normed, before, reset=reset)
+        if last is not None:
+            before = at_step(normed, last)
         mixed = u + mixed
         return self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))), before
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from latchwork.modules.cells import Cell, ScalarCell
 from latchwork.modules.init import S_R_INITS, small_init_init_, wang_init_
 from latchwork.modules.linear import Linear
+from latchwork.modules.sequences import at_step
 
 
 class MinMaxNeuron(nn.Module):
@@ -72,7 +73,9 @@ class MinMaxNeuron(nn.Module):
         z: Tensor = self.projection(self.dropout(u))
         return z
 
-    def respond(self, z: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def respond(
+        self, z: Tensor, state: Tensor | None = None, reset: Tensor | None = None, last: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The rest of `forward`, after `project`."""
         x0 = self.start().to(z.dtype)
         state = None if state is None else state.to(z.dtype)
@@ -86,11 +89,21 @@ class MinMaxNeuron(nn.Module):
         states = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         if not z.shape[1]:
             return self.output(states), x0.expand(z.shape[0], -1) if state is None else state
-        last = states[:, -1]
+        after = at_step(states, last)
         if self.output_gate:
             states = states * torch.sigmoid(drives[-1])
-        return self.output(states), last
+        return self.output(states), after
 
-    def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """u (B, T, d_model), state (B, d_state). Returns y like u, and the last state."""
-        return self.respond(self.project(u), state, reset)
+    def forward(
+        self,
+        u: Tensor,
+        state: Tensor | None = None,
+        *,
+        reset: Tensor | None = None,
+        last: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """u (B, T, d_model), state (B, d_state). Returns y like u, and the last state.
+
+        last: (B,), the step after which each row's state is returned; None is the last of all.
+        """
+        return self.respond(self.project(u), state, reset, last)
