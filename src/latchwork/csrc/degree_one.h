@@ -147,7 +147,7 @@ struct StripOne {
         for (int64_t t = begin, next; t < end; t = next) {
             if (resets(t)) load_state(state, p.x0);
             for (next = t + 1; next < end && !resets(next);) ++next;
-            with_vectors<S, 9>(lanes, state, [&](auto cover, Vector<S>* vectors) {
+            with_vectors<S, UNROLLS<S> ? 9 : 1>(lanes, state, [&](auto cover, Vector<S>* vectors) {
                 forward_steps(cover, read(p.r, t), read(p.s, t), line(p.x, t), next - t, vectors);
             });
         }
@@ -160,7 +160,7 @@ struct StripOne {
             for (t = next - 1; t > begin && !resets(t);) --t;
             const bool reset = resets(t);
             const S* before = reset ? at(p.x0, 0) : t ? at(p.x, t - 1) : at(p.state, 0);
-            with_vectors<S, 5>(lanes, carry, [&](auto cover, Vector<S>* vectors) {
+            with_vectors<S, UNROLLS<S> ? 5 : 1>(lanes, carry, [&](auto cover, Vector<S>* vectors) {
                 backward_steps<Store>(cover, read(p.grad, t), read(p.r, t), read(p.s, t), read(p.x, t),
                                       line(p.grad_r, t), line(p.grad_s, t), next - t, before, vectors);
             });

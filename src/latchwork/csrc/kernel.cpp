@@ -27,7 +27,7 @@ int run_degree(const Problem& p, Task task) {
 #if defined(__AVX512F__)
     return NO_SUCH_DTYPE;  // dispatch.cpp gives matrix units to AVX2
 #else
-    if constexpr (sizeof(S) == 4) {  // the usual degrees, with their loops unrolled
+    if constexpr (UNROLLS<S>) {  // the usual degrees
         switch (p.degree) {
             case 2: return run<StripN<S, 2>>(p, task);
             case 3: return run<StripN<S, 3>>(p, task);

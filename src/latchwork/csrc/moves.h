@@ -184,7 +184,7 @@ int run_moves_degree([[maybe_unused]] const Moves& p, [[maybe_unused]] bool back
 #if defined(__AVX512F__)
     return NO_SUCH_DTYPE;  // dispatch.cpp gives units of a few numbers to AVX2
 #else
-    if constexpr (sizeof(S) == 4) {  // the usual degrees, with their loops unrolled
+    if constexpr (UNROLLS<S>) {  // the usual degrees
         switch (p.degree) {
             case 2: return run_moves<S, 2>(p, back);
             case 3: return run_moves<S, 3>(p, back);
