@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from latchwork.baselines.causal_conv import causal_conv
 from latchwork.baselines.mlstm_scan import CHUNK, EPSILON, MLSTMCellState, mlstm_scan
-from latchwork.baselines.selective_scan import SEGMENT, by_kernel, selective_scan
+from latchwork.baselines.selective_scan import SEGMENT, by_kernel, plain_selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_scan
 
 
@@ -45,7 +45,7 @@ def test_the_selective_scan_equals_its_loop_with_all_gradients(T):
     inputs = [normal(B, T, D), normal(B, T, D), normal(B, T, N), normal(B, T, N), normal(N, D), normal(B, N, D)]
     given = [inputs[0].detach().abs().requires_grad_(), *inputs[1:4], -inputs[4].detach().exp(), inputs[5]]
     given[4].requires_grad_()
-    outputs, expected = selective_scan(*given), selective_loop(*given)
+    outputs, expected = plain_selective_scan(*given), selective_loop(*given)
     weights = [torch.randn_like(each) for each in expected]
     for here, there in zip(outputs, expected, strict=True):
         torch.testing.assert_close(here, there)
@@ -59,7 +59,7 @@ def test_the_selective_scan_leaves_its_arguments_as_they_were():
     given = [torch.rand(1, 5, 2), torch.rand(1, 5, 2), torch.rand(1, 5, 3), torch.rand(1, 5, 3), -torch.rand(3, 2)]
     x0 = torch.rand(1, 3, 2)
     before = [each.clone() for each in [*given, x0]]
-    selective_scan(*given, x0)
+    plain_selective_scan(*given, x0)
     assert all(torch.equal(*pair) for pair in zip([*given, x0], before, strict=True))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from latchwork.baselines.baseline import Baseline
 from latchwork.baselines.causal_conv import causal_conv
@@ -72,10 +71,8 @@ class Mamba(Baseline):
 def _mix(mixer: Any, u: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
     """What transformers' MambaMixer computes of u (B, T, width), going on from a state."""
     v, gate = mixer.in_proj(u).chunk(2, -1)
-    v, conv = causal_conv(mixer.conv1d, v, state.conv)
-    v = F.silu(v)
+    v, conv = causal_conv(mixer.conv1d, v, state.conv, silu=True)
     dt, write, read = mixer.x_proj(v).split([mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size], -1)
-    dt = F.softplus(mixer.dt_proj(dt))
-    y, x = selective_scan(dt, v, write, read, -mixer.A_log.exp().T, state.x)
-    y = (y + v * mixer.D) * F.silu(gate)
+    decay = -mixer.A_log.exp().T
+    y, x = selective_scan(mixer.dt_proj(dt), v, write, read, decay, mixer.D, gate, state.x)
     return mixer.out_proj(y), MambaState(conv, x)

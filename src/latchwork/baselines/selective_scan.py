@@ -1,4 +1,4 @@
-"""The recurrence of Mamba, in plain torch, with a gradient of its own."""
+"""The recurrence of Mamba with its gate: in plain torch, and as an operation of the C++ kernel."""
 
 from __future__ import annotations
 
@@ -9,25 +9,42 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
+from latchwork.baselines import kernel
+from latchwork.ops import dispatch
 from latchwork.ops.transforms import has_tangent
 
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 SEGMENT = 16  # steps whose states are held at once in the backward pass
+KERNEL_SEGMENT = 8  # the same in csrc/baselines/mamba.cpp
 
 
 def selective_scan(
+    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, skip: Tensor, gate: Tensor, x0: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run x_t = exp(d_t decay) x_{t-1} + write_t d_t u_t, with d = softplus(dt), and return y and the last state.
+
+    y_t = (<read_t, x_t> + skip u_t) silu(gate_t). dt, u, gate, y: (B, T, D). write, read: (B, T, N), B and C in the
+    paper on Mamba. decay: (N, D), A there. skip: (D,), D there. x0, x: (B, N, D).
+    The C++ kernel runs float32 on the CPU; on CUDA the kernel of mamba_ssm runs, where that package is installed. For
+    the gradient one state in a segment is kept and the others are computed anew.
+    """
+    given = (dt, u, write, read, decay, skip, gate, x0)
+    if u.numel() and kernel.takes(*given):
+        y, x, _ = torch.ops.latchwork.selective_scan(*given, torch.is_grad_enabled())
+        return y, x
+    dt = F.softplus(dt)
+    y, x = plain_selective_scan(dt, u, write, read, decay, x0)
+    return (y + u * skip) * F.silu(gate), x
+
+
+def plain_selective_scan(
     dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, x0: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Run x_t = exp(dt_t decay) x_{t-1} + write_t dt_t u_t and return y_t = <read_t, x_t> and the last state.
-
-    dt, u: (B, T, D). write, read: (B, T, N), B and C in the paper on Mamba. decay: (N, D), A there. x0: (B, N, D).
-    Returns y (B, T, D) and x (B, N, D). Loops over time; for the gradient one state in SEGMENT is kept and the others
-    are computed anew, which is less than T states in memory and no slower than to write and read them.
-    On CUDA the kernel of mamba_ssm runs instead, where that package is installed.
-    """
-    if u.is_cuda and (kernel := mamba_ssm_kernel()) is not None:
-        return by_kernel(kernel, dt, u, write, read, decay, x0)
+    """The recurrence alone, without softplus, skip and gate: a loop over time in torch."""
+    if u.is_cuda and (found := mamba_ssm_kernel()) is not None:
+        return by_kernel(found, dt, u, write, read, decay, x0)
     y, x = _SelectiveScan.apply(dt, dt * u, write, read, decay, x0)  # type: ignore[no-untyped-call]
     return y, x
 
@@ -46,7 +63,7 @@ def mamba_ssm_kernel() -> Kernel | None:
 def by_kernel(
     kernel: Kernel, dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, x0: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`selective_scan` by a kernel that starts from 0. The recurrence is linear: what x0 adds needs no loop."""
+    """`plain_selective_scan` by a kernel that starts from 0. The recurrence is linear: what x0 adds needs no loop."""
     channels_first = [each.transpose(1, 2).contiguous() for each in (u, dt)]
     steps_last = [each.transpose(1, 2).contiguous() for each in (write, read)]
     y, x = kernel(*channels_first, decay.T.contiguous(), *steps_last, return_last_state=True)
@@ -98,3 +115,77 @@ class _SelectiveScan(torch.autograd.Function):
                 grad_decay.addcmul_(product, dt[:, t, None])
                 grad_dt[:, t] = product.mul_(decay).sum(1)
         return grad_dt, grad_v, grad_write, grad_read, grad_decay.sum(0), grad
+
+
+_Tensors = tuple[Tensor, ...]
+
+
+def _run(
+    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, skip: Tensor, gate: Tensor, x0: Tensor, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, the last state, and the states that the gradient needs if they are to be kept."""
+    y, x, kept = (kernel.empty(*each.shape, like=u) for each in _run_fake(dt, u, write, read, decay, skip, gate, x0, keep))
+    kernel.run("selective_scan", kernel.SelectiveScan, **_given(dt, u, write, read, decay, skip, gate, x0),
+               y=y, x=x, kept=kept if keep else None)
+    return y, x, kept
+
+
+def _given(*tensors: Tensor) -> dict[str, Any]:
+    names = ("dt", "u", "write", "read", "gate")
+    dt, u, write, read, decay, skip, gate, x0 = tensors
+    values = dict(zip(names, kernel.contiguous([dt, u, write, read, gate]), strict=True))
+    values |= {"decay": decay.contiguous(), "skip": skip.contiguous(), "x0": x0.contiguous()}
+    B, T, D = u.shape
+    return {"batch": B, "time": T, "width": D, "states": write.shape[2], **values}
+
+
+def _run_fake(
+    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, skip: Tensor, gate: Tensor, x0: Tensor, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    B, N, D = x0.shape
+    kept = u.new_empty(B, -(-u.shape[1] // KERNEL_SEGMENT), N, D) if keep else u.new_empty(0)
+    return u.new_empty(u.shape), u.new_empty(x0.shape), kept
+
+
+def _backward(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *tensors: Tensor) -> _Tensors:
+    """The gradients of all eight tensors, in the order of `selective_scan`."""
+    (grad_y,) = kernel.contiguous([grad_y])
+    given = _given(*tensors)
+    found = _backward_fake(grad_y, grad_x, kept, *tensors)
+    names = ("dt", "u", "write", "read", "decay", "skip", "gate", "x0")
+    grads = {
+        f"grad_{name}": torch.zeros_like(each) if name in ("decay", "skip") else kernel.empty(*each.shape, like=each)
+        for name, each in zip(names, found, strict=True)
+    }
+    grad_x = None if grad_x is None else grad_x.contiguous()
+    kernel.run("selective_scan_back", kernel.SelectiveScan, **given, kept=kept, grad_y=grad_y, grad_x=grad_x, **grads)
+    return tuple(grads.values())
+
+
+def _backward_fake(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *tensors: Tensor) -> _Tensors:
+    return tuple(each.new_empty(each.shape) for each in tensors)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
+    ctx.save_for_backward(output[2], *inputs[:-1])
+    ctx.set_materialize_grads(False)
+
+
+def _gradient(ctx: Any, grad_y: Tensor | None, grad_x: Tensor | None, grad_kept: object) -> tuple[Any, ...]:
+    dispatch.refuse_tangent(grad_y, grad_x)
+    kept, *tensors = ctx.saved_tensors
+    if grad_y is None:
+        grad_y = torch.zeros_like(tensors[1])
+    return *torch.ops.latchwork.selective_scan_backward(grad_y, grad_x, kept, *tensors), None
+
+
+_ARGUMENTS = ", ".join(f"Tensor {name}" for name in ("dt", "u", "write", "read", "decay", "skip", "gate", "x0"))
+dispatch.register(
+    f"selective_scan({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
+)
+dispatch.register(
+    f"selective_scan_backward(Tensor grad_y, Tensor? grad_x, Tensor kept, {_ARGUMENTS}) -> "
+    f"({', '.join(['Tensor'] * 8)})",
+    _backward,
+    _backward_fake,
+)

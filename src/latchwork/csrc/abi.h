@@ -124,7 +124,10 @@ struct Matvec {
     float* y;            // (vectors, outputs)
 };
 
+#include "baselines/abi.h"
+
 #define STRUCTURES(EACH) \
+    BASELINE_STRUCTURES(EACH) \
     EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Response) EACH(Head) EACH(Matvec)
 
 // EACH(isa, name, structure, degree): latchwork_<name> takes a const structure* p and returns a code. degree: of the units
@@ -142,4 +145,5 @@ struct Matvec {
     EACH(isa, respond, Response, 0)                                                                 \
     EACH(isa, respond_back, Response, 0)                                                            \
     EACH(isa, head, Head, 0)                                                                        \
-    EACH(isa, matvec, Matvec, 0)
+    EACH(isa, matvec, Matvec, 0)                                                                    \
+    BASELINE_ENTRIES(EACH, isa)

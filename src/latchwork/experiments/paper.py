@@ -186,8 +186,9 @@ ABLATION_TABLE = tuple(
 BEYOND_TABLE = tuple(
     Experiment(name=f"{name}/{model}", table=table, task=task, model=model, trainer="minmax")
     for name, table, task in [
-        ("latching-4", "latching", "latching(4)"),
-        ("induction_heads-16", "induction_heads", "induction_heads(16)"),
+        *((f"latching-{n}", "latching", f"latching({n})") for n in (4, 16, 64, 512)),
+        *((f"sequences-2-{variant}", "sequences", f"sequences(2, {variant})") for variant in ("published", "balanced")),
+        *((f"induction_heads-{n}", "induction_heads", f"induction_heads({n})") for n in INDUCTION_HEADS),
     ]
     for model in BEYOND
 )

@@ -225,8 +225,40 @@ def evaluate_until_sure(
         "data_sets": [
             {name: value for name, value in each.items() if name not in ("answers", "positions")} for each in data_sets
         ],
+        "shorter": _evaluate_shorter(model, task, protocol, folder, watch) if _is_asked_late(data_sets) else [],
         "seconds": sum(each["seconds"] for each in data_sets),
     }
+
+
+def _is_asked_late(data_sets: list[dict[str, Any]]) -> bool:
+    """Whether no answer is asked for in the first half of the steps."""
+    return all(2 * each["positions"][0][0] >= each["length"] for each in data_sets if each["positions"])
+
+
+def _evaluate_shorter(
+    model: nn.Module, task: Task, protocol: EvaluationProtocol, folder: RunFolder, watch: Watch | None
+) -> list[list[int]]:
+    """For each of the shorter lengths: steps, answers asked for, right answers; kept on disk as they come."""
+    found = []
+    for length, sequences in protocol.shorter:
+        path = folder.path / f"evaluation-{length}-steps.json"
+        here = read_json(path)
+        if here is None or not _is_whole(here):
+            start = time.monotonic()
+            here = evaluate(
+                model,
+                task,
+                seed=0,
+                sequences=sequences,
+                length=length,
+                rows=protocol.rows,
+                chunk=protocol.chunk,
+                watch=_watch_steps(watch, 0, start),
+            )
+            here["seconds"] = time.monotonic() - start
+            write_json(path, here)
+        found.append([length, *(sum(bucket[column] for bucket in here["positions"]) for column in (2, 3))])
+    return found
 
 
 def _is_whole(found: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ SHAPE: dict[str, Any] = {
         **dict.fromkeys(("change?", "constant", "expected_constant?"), SHARE),
         "by_sequence?": dict.fromkeys(("asked", "right", "asked_asked", "asked_right", "right_right"), WHOLE),
         "positions": [[WHOLE]],
+        "shorter?": [[WHOLE]],
         "seconds": NUMBER,
     },
     "published?": [NUMBER],

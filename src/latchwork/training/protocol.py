@@ -39,11 +39,14 @@ class EvaluationProtocol:
     length: steps of each sequence; None is the task's. sequences: in each data set; None is the split's. One data set
     follows another, each with a seed of its own, until the bootstrap interval of the mean has the margin that
     `evaluation.statistics.wanted_margin` asks for, at least min_seeds and at most max_seeds of them.
+    shorter: pairs (steps, sequences) to evaluate besides, where the long sequences ask for answers at their end only
+    and so do not say what happens before.
     rows: sequences run at once. chunk: steps run at once. hours: the limit for one model.
     """
 
     length: int | None = None
     sequences: int | None = None
+    shorter: tuple[tuple[int, int], ...] = ()
     min_seeds: int = 3
     max_seeds: int = 10
     confidence: float = 0.99
@@ -53,6 +56,8 @@ class EvaluationProtocol:
     hours: float = 20.0
 
 
+# On the way to 2^20 steps, with fewer sequences the longer they are.
+ON_THE_WAY = ((1 << 12, 128), (1 << 14, 128), (1 << 16, 64), (1 << 18, 16))
 ScaleName = Literal["smoke", "laptop", "paper"]
 
 
@@ -78,8 +83,10 @@ SCALES: dict[str, Scale] = {
         Scale(
             name="laptop",
             training=TrainingProtocol(perfect=2, min_seeds=1, max_seeds=3, hours=1.0),
-            evaluation=EvaluationProtocol(sequences=8, min_seeds=2, max_seeds=4, rows=8, hours=1.0),
+            evaluation=EvaluationProtocol(
+                sequences=8, shorter=ON_THE_WAY, min_seeds=2, max_seeds=4, rows=8, hours=1.0
+            ),
         ),
-        Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol()),
+        Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol(shorter=ON_THE_WAY)),
     )
 }

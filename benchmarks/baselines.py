@@ -1,0 +1,102 @@
+"""A training step of the small configurations, all models in turns on one thread: tokens a second, as a share of ours.
+
+python benchmarks/baselines.py [NAME ...] [--seconds 4] [--batch 16] [--steps 512] [--backend torch] [--profile NAME]
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+import torch
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.baselines import make_baseline
+from latchwork.ops.dispatch import NAMES, use_backend
+from latchwork.training.loop import mean_loss
+from measure import interleave
+
+VOCABULARY = 20
+OURS = "minmax-s"
+MODELS = ("mamba-s", "slstm-s", "mlstm-s", "xlstm-l-s", "lstm-s", "gru-s", "transformer-s")
+
+
+def make(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return MinMaxRNC_LM(VOCABULARY, MinMaxRNCLMConfig.small()) if name == OURS else make_baseline(name, VOCABULARY)
+
+
+def training_step(model: nn.Module, B: int, T: int) -> Callable[[], None]:
+    """Forward, mean cross-entropy, backward, Adam, as `latchwork run` has them."""
+    tokens, targets = torch.randint(VOCABULARY, (2, B, T), generator=torch.Generator().manual_seed(0))
+    optimizer = torch.optim.Adam(model.parameters())
+    model.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        mean_loss(model, tokens, targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def evaluation_chunk(model: nn.Module, B: int, T: int) -> Callable[[], None]:
+    """One chunk of streaming evaluation: a state goes in, logits and a state come out."""
+    tokens = torch.randint(VOCABULARY, (B, T), generator=torch.Generator().manual_seed(0))
+    model.eval()
+    with torch.no_grad():
+        state = model(tokens)[1]
+
+    def chunk() -> None:
+        with torch.no_grad():
+            model(tokens, state)
+
+    return chunk
+
+
+def profile(step: Callable[[], None]) -> None:
+    step()
+    with torch.profiler.profile() as found:
+        for _ in range(3):
+            step()
+    print(found.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=50))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(MODELS), help="of baselines; default: all")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring for each model")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=512)
+    parser.add_argument("--backend", choices=NAMES, default="auto", help="torch: the definitions, without the kernels")
+    parser.add_argument("--profile", metavar="NAME", help="where the time of one model goes, instead")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with use_backend(options.backend):
+        if options.profile:
+            return profile(training_step(make(options.profile), options.batch, options.steps))
+        table = Table("model", "parameters", title=f"one thread, B {options.batch}, T {options.steps}", box=SIMPLE)
+        columns = {}
+        for what, made in (("training", training_step), ("streaming evaluation", evaluation_chunk)):
+            print(what, file=sys.stderr)
+            models = {name: make(name) for name in (OURS, *options.names)}
+            calls = {name: made(model, options.batch, options.steps) for name, model in models.items()}
+            columns[what] = interleave(calls, options.seconds)
+            for heading in (f"{what}, tokens/s", "of ours"):
+                table.add_column(heading, justify="right")
+    for name, model in models.items():
+        cells = []
+        for timings in columns.values():
+            speed = options.batch * options.steps / timings[name].seconds
+            cells += [f"{speed:,.0f}", f"{timings[OURS].seconds / timings[name].seconds:.2f}"]
+        table.add_row(name, f"{sum(each.numel() for each in model.parameters()):,}", *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

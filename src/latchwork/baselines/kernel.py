@@ -1,0 +1,97 @@
+"""How the baselines call the C++ kernel: the structures of csrc/baselines/abi.h, and whether it takes some tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latchwork.ops import cpu, layer
+from latchwork.ops.abi import Rows
+
+_Fields = tuple[tuple[str, type], ...]
+
+
+def _integers(*names: str) -> _Fields:
+    return tuple((name, ctypes.c_int64) for name in names)
+
+
+def _pointers(*names: str) -> _Fields:
+    return tuple((name, ctypes.c_void_p) for name in names)
+
+
+def _rows(*names: str) -> _Fields:
+    return tuple((name, Rows) for name in names)
+
+
+class SelectiveScan(ctypes.Structure):
+    """Mamba's recurrence."""
+
+    _fields_ = (
+        *_integers("batch", "time", "width", "states", "threads"),
+        *_rows("u", "dt", "gate", "y", "write", "read"),
+        *_pointers("decay", "skip", "x0", "x", "kept"),
+        *_rows("grad_y", "grad_u", "grad_dt", "grad_gate", "grad_write", "grad_read"),
+        *_pointers("grad_x", "grad_decay", "grad_skip", "grad_x0"),
+    )
+
+
+class CausalConv(ctypes.Structure):
+    """A convolution of each channel by itself."""
+
+    _fields_ = (
+        *_integers("batch", "time", "width", "taps", "silu", "threads"),
+        *_rows("u", "y"),
+        *_pointers("before", "weight", "bias"),
+        *_rows("grad_y", "grad_u"),
+        *_pointers("grad_before", "grad_weight", "grad_bias"),
+    )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv)
+
+
+def _differs() -> None:
+    for each in STRUCTURES:
+        if cpu.library().latchwork_size(each.__name__.encode()) != ctypes.sizeof(each):
+            raise RuntimeError(
+                f"the C++ kernel is of another version of latchwork: the size of its structure {each.__name__} differs; "
+                "reinstall the package"
+            )
+
+
+if cpu.MISSING is None:
+    _differs()
+
+
+def takes(*tensors: Tensor | None) -> bool:
+    """Whether the kernel runs on these: float32 on the CPU, and no transform or other backend asked for."""
+    return layer.unfit(*tensors) is None
+
+
+def empty(*shape: int, like: Tensor) -> Tensor:
+    """A tensor for the kernel to write."""
+    return cpu.empty(torch.Size(shape), like)
+
+
+def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
+    """Each as it is if the kernel can read it, its last dimension contiguous; else a copy."""
+    return [None if each is None else cpu.inner_contiguous(each.resolve_neg(), 1) for each in tensors]
+
+
+def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
+    """Call `latchwork_NAME`: a tensor goes where the structure has an address, or a Rows; None is no address."""
+    kinds = dict(structure._fields_)  # type: ignore[arg-type, misc]
+    problem = structure(threads=torch.get_num_threads())
+    for field, value in values.items():
+        if kinds[field] is Rows:
+            value = cpu.rows(value)
+        elif isinstance(value, Tensor):
+            assert value.is_contiguous(), field
+            value = value.data_ptr()
+        setattr(problem, field, value)
+    if cpu.call(f"latchwork_{name}", problem):
+        raise RuntimeError(f"latchwork_{name} does not take these sizes")

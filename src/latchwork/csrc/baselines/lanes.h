@@ -1,0 +1,82 @@
+// What the baselines' kernels share: functions of vectors, to a few units in the last place, and rows of a tensor.
+#pragma once
+#include "../abi.h"
+#include "../rows.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+namespace LATCHWORK_ISA {
+
+// 2^x for x up to 126; below -126 it is near 0.
+LATCHWORK_INLINE Lanes power_of_two(Lanes x) {
+    constexpr float series[] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f};
+#if defined(__AVX512F__)
+    const Lanes n = _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), rest = x - n;
+    Lanes e = all(1.5403530e-4f);
+    for (float coefficient : series) e = e * rest + coefficient;
+    return _mm512_maskz_scalef_ps(0xffff, e, n);
+#else
+    typedef int32_t Integers __attribute__((vector_size(BYTES)));
+    x = x < -126.0f ? all(-126.0f) : x;
+    const Lanes shifted = x + 12582912.0f, rest = x - (shifted - 12582912.0f);
+    Lanes e = all(1.5403530e-4f);
+    for (float coefficient : series) e = e * rest + coefficient;
+    return e * reinterpret_cast<Lanes>((reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23);
+#endif
+}
+LATCHWORK_INLINE Lanes sigmoid(Lanes a) { return 1.0f / (1.0f + exponential(-a)); }
+LATCHWORK_INLINE Lanes magnitude(Lanes a) { return a < 0.0f ? -a : a; }
+LATCHWORK_INLINE Lanes positive(Lanes a) { return a < 0.0f ? Lanes{} : a; }
+LATCHWORK_INLINE Lanes hyperbolic_tangent(Lanes a) {
+    const Lanes e = exponential(-2.0f * magnitude(a)), t = (1.0f - e) / (1.0f + e);
+    return a < 0.0f ? -t : t;
+}
+// log(1 + e) for e from 0 to 1, by the series of the inverse hyperbolic tangent.
+LATCHWORK_INLINE Lanes log_of_one_and(Lanes e) {
+    const Lanes z = e / (2.0f + e), square = z * z;
+    constexpr float series[] = {2.0f / 13, 2.0f / 11, 2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f};
+    Lanes total = all(2.0f / 15);
+    for (float coefficient : series) total = total * square + coefficient;
+    return z * total;
+}
+LATCHWORK_INLINE Lanes softplus(Lanes a) { return positive(a) + log_of_one_and(exponential(-magnitude(a))); }
+
+inline float* row(const Rows& rows, int64_t b, int64_t t) {
+    return static_cast<float*>(rows.data) + b * rows.batch + t * rows.time;
+}
+// As load_part and store_part of numbers.h, by a mask where there are masks.
+LATCHWORK_INLINE Lanes load_some(const float* from, int64_t lanes) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_loadu_ps(lanes >= LANES ? 0xffff : (1u << lanes) - 1, from);
+#else
+    return load_part<float>(from, lanes);
+#endif
+}
+LATCHWORK_INLINE void store_some(float* to, Lanes value, int64_t lanes) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(to, lanes >= LANES ? 0xffff : (1u << lanes) - 1, value);
+#else
+    store_part<float>(to, value, lanes);
+#endif
+}
+
+// part(i, sums) for i < parts, with zeroed sums of a thread's own, `size` each; then add(sums) for each of them.
+template <class Part, class Add>
+void with_sums(int64_t parts, int64_t threads, int64_t size, Part part, Add add) {
+    threads = threads < 1 ? 1 : threads < parts ? threads : parts;
+    size = line(size);
+    Scratch<float> memory(threads * size);
+    std::memset(memory.data, 0, threads * size * sizeof(float));
+    in_parallel(threads, threads, [&](int64_t thread) {
+        for (int64_t i = parts * thread / threads; i < parts * (thread + 1) / threads; ++i)
+            part(i, memory.data + thread * size);
+    });
+    for (int64_t thread = 0; thread < threads; ++thread) add(memory.data + thread * size);
+}
+inline void add_to(const float* from, int64_t size, float* to) {
+    if (to)
+        for (int64_t j = 0; j < size; ++j) to[j] += from[j];
+}
+
+}  // namespace LATCHWORK_ISA

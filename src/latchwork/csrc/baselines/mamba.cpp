@@ -1,0 +1,273 @@
+// Mamba's selective scan and the convolution before it. Compiled once for each instruction set.
+#include "lanes.h"
+
+namespace LATCHWORK_ISA {
+
+constexpr int64_t SEGMENT = 8;  // steps whose states are held at once in the backward pass; baselines/kernel.py has it too
+constexpr float LOG2_E = 1.44269504f;
+
+// One vector of channels of one row of the batch: what forward and backward do alike.
+template <int64_t STATES>
+struct Channels {
+    const SelectiveScan& p;
+    const int64_t b, first, lanes;
+    int64_t states() const { return STATES ? STATES : p.states; }
+    Lanes at(const Rows& rows, int64_t t) const { return load_some(row(rows, b, t) + first, lanes); }
+    void put(const Rows& rows, int64_t t, Lanes value) const { store_some(row(rows, b, t) + first, value, lanes); }
+    Lanes at(const float* table, int64_t n) const { return load_some(table + n * p.width + first, lanes); }
+    void put(float* table, int64_t n, Lanes value) const { store_some(table + n * p.width + first, value, lanes); }
+    // One step: x becomes the state after it; returns <read, x>. Where they are given, factors and states are kept.
+    LATCHWORK_INLINE Lanes step(int64_t t, Lanes d, Lanes du, const float* decay, float* x, float* factors,
+                                float* after) const {
+        const float *write = row(p.write, b, t), *read = row(p.read, b, t);
+        const int64_t N = states();
+        Lanes y{};
+#pragma GCC unroll 4
+        for (int64_t n = 0; n < N; ++n) {
+            const Lanes factor = power_of_two(d * load(decay + n * LANES));
+            const Lanes now = factor * load(x + n * LANES) + write[n] * du;
+            y += read[n] * now;
+            if (factors) store(factors + n * LANES, factor);
+            store((after ? after : x) + n * LANES, now);
+        }
+        return y;
+    }
+};
+
+// decay log2(e) of these channels, states vectors.
+template <class C>
+void load_decay(const C& c, float* to) {
+    for (int64_t n = 0; n < c.states(); ++n) store(to + n * LANES, c.at(c.p.decay, n) * LOG2_E);
+}
+
+// One row of the batch, a segment at a time for all channels, so that what is read and written stays in the cache.
+template <int64_t STATES>
+void scan_row(const SelectiveScan& p, int64_t b) {
+    const int64_t N = STATES ? STATES : p.states, size = N * LANES, plane = N * p.width;
+    const int64_t blocks = (p.width + LANES - 1) / LANES, segments = (p.time + SEGMENT - 1) / SEGMENT;
+    Scratch<float> memory(2 * blocks * size);
+    float *decays = memory.data, *states = decays + blocks * size;
+    for (int64_t k = 0; k < blocks; ++k) {
+        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
+        load_decay(c, decays + k * size);
+        for (int64_t n = 0; n < N; ++n) store(states + k * size + n * LANES, c.at(p.x0 + b * plane, n));
+    }
+    for (int64_t segment = 0; segment < segments; ++segment)
+        for (int64_t k = 0; k < blocks; ++k) {
+            const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
+            const float* decay = decays + k * size;
+            float* x = states + k * size;
+            if (p.kept)
+                for (int64_t n = 0; n < N; ++n) c.put(p.kept + (b * segments + segment) * plane, n, load(x + n * LANES));
+            const Lanes skip = c.at(p.skip, 0);
+            for (int64_t t = segment * SEGMENT; t < (segment + 1) * SEGMENT && t < p.time; ++t) {
+                const Lanes u = c.at(p.u, t), d = softplus(c.at(p.dt, t)), gate = c.at(p.gate, t);
+                const Lanes y = c.step(t, d, d * u, decay, x, nullptr, nullptr);
+                c.put(p.y, t, (y + skip * u) * gate * sigmoid(gate));
+            }
+        }
+    for (int64_t k = 0; k < blocks; ++k) {
+        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
+        for (int64_t n = 0; n < N; ++n) c.put(p.x + b * plane, n, load(states + k * size + n * LANES));
+    }
+}
+
+// Backward through one segment for one vector of channels. carry: the gradient of the state after it, and then before it.
+// grad_read, grad_write: for each step and state a vector to be summed over lanes. sums: of decay, and of skip behind it.
+template <int64_t STATES>
+void segment_back(const Channels<STATES>& c, int64_t begin, int64_t end, float* work, float* carry, float* grad_read,
+                  float* grad_write, float* sums) {
+    const SelectiveScan& p = c.p;
+    const int64_t N = c.states(), size = N * LANES, plane = N * p.width, segments = (p.time + SEGMENT - 1) / SEGMENT;
+    float *decay = work, *factors = decay + size, *states = factors + SEGMENT * size;
+    load_decay(c, decay);
+    for (int64_t n = 0; n < N; ++n)
+        store(states + n * LANES, c.at(p.kept + (c.b * segments + begin / SEGMENT) * plane, n));
+    const Lanes skip = c.at(p.skip, 0);
+    Lanes d[SEGMENT], grad_out[SEGMENT], grad_skip{};
+    for (int64_t t = begin, i = 0; t < end; ++t, ++i) {
+        const Lanes u = c.at(p.u, t), gate = c.at(p.gate, t), opened = sigmoid(gate), grad = c.at(p.grad_y, t);
+        d[i] = softplus(c.at(p.dt, t));
+        const Lanes y = c.step(t, d[i], d[i] * u, decay, states + i * size, factors + i * size, states + (i + 1) * size);
+        c.put(p.grad_gate, t, grad * (y + skip * u) * opened * (1.0f + gate * (1.0f - opened)));
+        grad_out[i] = grad * gate * opened;
+        grad_skip += grad_out[i] * u;
+    }
+    for (int64_t t = end - 1, i = end - 1 - begin; t >= begin; --t, --i) {
+        const float *write = row(p.write, c.b, t), *read = row(p.read, c.b, t);
+        const float *factor = factors + i * size, *before = states + i * size, *after = before + size;
+        float *of_read = grad_read + i * size, *of_write = grad_write + i * size;
+        const Lanes u = c.at(p.u, t), du = d[i] * u, out = grad_out[i];
+        Lanes grad_du{}, grad_d{};
+#pragma GCC unroll 4
+        for (int64_t n = 0; n < N; ++n) {
+            const int64_t l = n * LANES;
+            Lanes grad = load(carry + l) + read[n] * out;
+            store(of_read + l, load(of_read + l) + load(after + l) * out);
+            store(of_write + l, load(of_write + l) + grad * du);
+            grad_du += write[n] * grad;
+            grad *= load(factor + l);
+            store(carry + l, grad);
+            const Lanes grad_exponent = grad * load(before + l);
+            store(sums + l, load(sums + l) + grad_exponent * d[i]);
+            grad_d += grad_exponent * load(decay + l);
+        }
+        grad_d = grad_d * (1.0f / LOG2_E) + grad_du * u;
+        c.put(p.grad_u, t, grad_du * d[i] + skip * out);
+        c.put(p.grad_dt, t, grad_d * sigmoid(c.at(p.dt, t)));
+    }
+    store(sums + size, load(sums + size) + grad_skip);
+}
+
+template <int64_t STATES>
+void scan_row_back(const SelectiveScan& p, int64_t b, float* sums) {
+    const int64_t N = STATES ? STATES : p.states, size = N * LANES, plane = N * p.width;
+    const int64_t blocks = (p.width + LANES - 1) / LANES;
+    Scratch<float> memory((2 + 2 * SEGMENT) * size + 2 * SEGMENT * size + blocks * size);
+    float *work = memory.data, *grad_read = work + (2 + 2 * SEGMENT) * size, *grad_write = grad_read + SEGMENT * size;
+    float* carries = grad_write + SEGMENT * size;
+    for (int64_t k = 0; k < blocks; ++k) {
+        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
+        for (int64_t n = 0; n < N; ++n)
+            store(carries + (k * N + n) * LANES, p.grad_x ? c.at(p.grad_x + b * plane, n) : Lanes{});
+    }
+    for (int64_t begin = (p.time - 1) / SEGMENT * SEGMENT; begin >= 0; begin -= SEGMENT) {
+        const int64_t end = begin + SEGMENT < p.time ? begin + SEGMENT : p.time;
+        std::memset(grad_read, 0, 2 * SEGMENT * size * sizeof(float));
+        for (int64_t k = 0; k < blocks; ++k)
+            segment_back(Channels<STATES>{p, b, k * LANES, p.width - k * LANES}, begin, end, work, carries + k * size,
+                         grad_read, grad_write, sums + k * (size + LANES));
+        for (int64_t t = begin; t < end; ++t)
+            for (int64_t n = 0; n < N; ++n) {
+                row(p.grad_read, b, t)[n] = sum(load(grad_read + ((t - begin) * N + n) * LANES));
+                row(p.grad_write, b, t)[n] = sum(load(grad_write + ((t - begin) * N + n) * LANES));
+            }
+    }
+    for (int64_t k = 0; k < blocks; ++k) {
+        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
+        for (int64_t n = 0; n < N; ++n) c.put(p.grad_x0 + b * plane, n, load(carries + (k * N + n) * LANES));
+    }
+}
+
+int selective_scan(const SelectiveScan& p) {
+    in_parallel(p.batch, p.threads, [&](int64_t b) { (p.states == 16 ? scan_row<16> : scan_row<0>)(p, b); });
+    return DONE;
+}
+
+// grad_decay and grad_skip must be zeros.
+int selective_scan_back(const SelectiveScan& p) {
+    const int64_t blocks = (p.width + LANES - 1) / LANES, size = (p.states + 1) * LANES;
+    const auto add = [&](const float* sums) {
+        for (int64_t k = 0; k < blocks; ++k)
+            for (int64_t n = 0; n <= p.states; ++n)
+                for (int64_t l = 0, j = k * LANES; l < LANES && j < p.width; ++l, ++j)
+                    (n < p.states ? p.grad_decay + n * p.width : p.grad_skip)[j] += sums[k * size + n * LANES + l];
+    };
+    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
+        (p.states == 16 ? scan_row_back<16> : scan_row_back<0>)(p, b, sums);
+    }, add);
+    return DONE;
+}
+
+// The convolution. A few steps before the first are read from `before`.
+constexpr int64_t MOST_TAPS = 8;
+
+struct ConvChannels {
+    const CausalConv& p;
+    const int64_t b, first, lanes;
+    Lanes weights[MOST_TAPS], bias;
+    ConvChannels(const CausalConv& p, int64_t b, int64_t first) : p(p), b(b), first(first), lanes(p.width - first), bias{} {
+        const int64_t count = lanes < LANES ? lanes : LANES;
+        for (int64_t k = 0; k < p.taps; ++k) {
+            float w[LANES] = {};
+            for (int64_t l = 0; l < count; ++l) w[l] = p.weight[(first + l) * p.taps + k];
+            weights[k] = load(w);
+        }
+        if (p.bias) bias = load_some(p.bias + first, lanes);
+    }
+    Lanes input(int64_t t) const {
+        const int64_t past = p.taps - 1;
+        return load_some(t >= 0 ? row(p.u, b, t) + first : p.before + (b * past + t + past) * p.width + first, lanes);
+    }
+};
+
+inline void conv_channels(const CausalConv& p, int64_t b, int64_t first) {
+    const ConvChannels c(p, b, first);
+    Lanes past[MOST_TAPS] = {};
+    for (int64_t k = 1; k < p.taps; ++k) past[k] = c.input(k - p.taps);
+    for (int64_t t = 0; t < p.time; ++t) {
+        for (int64_t k = 0; k + 1 < p.taps; ++k) past[k] = past[k + 1];
+        past[p.taps - 1] = c.input(t);
+        Lanes y = c.bias;
+        for (int64_t k = 0; k < p.taps; ++k) y += c.weights[k] * past[k];
+        store_some(row(p.y, b, t) + first, p.silu ? y * sigmoid(y) : y, c.lanes);
+    }
+}
+
+// sums: of each tap, and of the bias behind them.
+inline void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* sums) {
+    const ConvChannels c(p, b, first);
+    const int64_t K = p.taps;
+    Lanes past[MOST_TAPS] = {}, grads[MOST_TAPS] = {}, grad_weights[MOST_TAPS] = {}, grad_bias{};
+    for (int64_t k = 1; k < K; ++k) past[k] = c.input(k - K);
+    for (int64_t t = 0; t < p.time + K - 1; ++t) {  // grads[k]: of the sum at step t - K + 1 + k
+        for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1], grads[k] = grads[k + 1];
+        Lanes grad{};
+        if (t < p.time) {
+            past[K - 1] = c.input(t);
+            grad = load_some(row(p.grad_y, b, t) + first, c.lanes);
+            if (p.silu) {
+                Lanes y = c.bias;
+                for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
+                const Lanes opened = sigmoid(y);
+                grad *= opened * (1.0f + y * (1.0f - opened));
+            }
+            for (int64_t k = 0; k < K; ++k) grad_weights[k] += grad * past[k];
+            grad_bias += grad;
+        }
+        grads[K - 1] = grad;
+        Lanes grad_u{};
+        for (int64_t k = 0; k < K; ++k) grad_u += c.weights[K - 1 - k] * grads[k];
+        const int64_t step = t - K + 1;  // all that it reached is known now
+        store_some(step >= 0 ? row(p.grad_u, b, step) + first : p.grad_before + (b * (K - 1) + t) * p.width + first, grad_u,
+                   c.lanes);
+    }
+    for (int64_t k = 0; k < K; ++k) store(sums + k * LANES, load(sums + k * LANES) + grad_weights[k]);
+    store(sums + K * LANES, load(sums + K * LANES) + grad_bias);
+}
+
+int causal_conv(const CausalConv& p) {
+    if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
+    const int64_t blocks = (p.width + LANES - 1) / LANES;
+    in_parallel(p.batch * blocks, p.threads, [&](int64_t i) { conv_channels(p, i / blocks, i % blocks * LANES); });
+    return DONE;
+}
+
+// grad_weight and grad_bias must be zeros.
+int causal_conv_back(const CausalConv& p) {
+    if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
+    const int64_t blocks = (p.width + LANES - 1) / LANES, size = (p.taps + 1) * LANES;
+    const auto add = [&](const float* sums) {
+        for (int64_t k = 0; k < blocks; ++k)
+            for (int64_t l = 0, j = k * LANES; l < LANES && j < p.width; ++l, ++j) {
+                for (int64_t tap = 0; tap < p.taps; ++tap)
+                    p.grad_weight[j * p.taps + tap] += sums[k * size + tap * LANES + l];
+                if (p.grad_bias) p.grad_bias[j] += sums[k * size + p.taps * LANES + l];
+            }
+    };
+    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
+        for (int64_t k = 0; k < blocks; ++k) conv_channels_back(p, b, k * LANES, sums + k * size);
+    }, add);
+    return DONE;
+}
+
+}  // namespace LATCHWORK_ISA
+
+extern "C" {
+#define ENTRY(isa, name, structure, degree) \
+    int JOIN(latchwork_##name##_, isa)(const structure* p) { return LATCHWORK_ISA::name(*p); }
+ENTRY(LATCHWORK_ISA, selective_scan, SelectiveScan, 0)
+ENTRY(LATCHWORK_ISA, selective_scan_back, SelectiveScan, 0)
+ENTRY(LATCHWORK_ISA, causal_conv, CausalConv, 0)
+ENTRY(LATCHWORK_ISA, causal_conv_back, CausalConv, 0)
+}
