@@ -3,6 +3,7 @@ answers stay."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -33,6 +34,7 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
     live = []
     for number, layer in enumerate(_layers(trial)):
         neuron = layer.neuron
+        answers, states = _reader(trial, tokens, number)
         units = torch.arange(config.d_state).view(-1, config.degree)
         order = neuron.output.weight.norm(dim=0)[units].norm(dim=1).argsort().tolist()
         dead: list[int] = []
@@ -40,9 +42,9 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
             scalars = units[unit]
             weight, bias = neuron.output.weight[:, scalars].clone(), neuron.output.bias.clone()
             if not config.output_gate:
-                neuron.output.bias[:] = bias + weight @ _usual(trial, tokens, number, scalars)
+                neuron.output.bias[:] = bias + weight @ states[..., scalars].flatten(0, 1).mode(0).values
             neuron.output.weight[:, scalars] = 0
-            if bool((_answers(trial, tokens)[kept] == targets[kept])[right].all()):
+            if bool((answers()[kept] == targets[kept])[right].all()):
                 dead.append(unit)
             else:
                 neuron.output.weight[:, scalars], neuron.output.bias[:] = weight, bias
@@ -162,9 +164,27 @@ def _check(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> None:
         )
 
 
-def _usual(model: MinMaxRNC_LM, tokens: Tensor, number: int, scalars: Tensor) -> Tensor:
-    """The values that state scalars have most often."""
-    return _states(model, tokens, number)[..., scalars].flatten(0, 1).mode(0).values
+def _reader(model: MinMaxRNC_LM, tokens: Tensor, number: int) -> tuple[Callable[[], Tensor], Tensor]:
+    """What gives the model's answers while the readout of a layer changes, and that layer's states (B, T, d_state).
+
+    The states of a layer do not depend on its own readout. So the answers of the last layer, if it has no output gate,
+    are read from states that are computed once; otherwise the whole model is run.
+    """
+    states, config = _states(model, tokens, number), model.config.resolved_backbone
+    if number + 1 < config.n_layers or config.output_gate:
+        return lambda: _answers(model, tokens), states
+    u, backbone = model.embedding(tokens), model.backbone
+    for layer in _layers(model)[:number]:
+        u, _ = layer(u)
+
+    def answers() -> Tensor:
+        y = u + _layers(model)[number].neuron.output(states)
+        if config.use_postlayers_ffn:
+            y = y + backbone.postlayers_ffn(backbone.norm_postlayers_ffn(y))
+        found: Tensor = model.head(backbone.norm_postlayers(y)).argmax(-1)
+        return found
+
+    return answers, states
 
 
 def _inputs(model: MinMaxRNC_LM, tokens: Tensor) -> Tensor:
