@@ -3,7 +3,7 @@
 from importlib.metadata import version as installed
 
 project = "latchwork"
-author = copyright = "The latchwork developers"  # noqa: A001
+author = copyright = "The latchwork developers"
 version = release = installed("latchwork")
 
 extensions = [

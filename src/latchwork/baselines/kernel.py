@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latchwork.ops import cpu, layer
-from latchwork.ops.abi import Rows
+from latchwork.ops import layer
+from latchwork.ops.cpu import kernel as cpu
+from latchwork.ops.cpu.abi import Rows
 
 _Fields = tuple[tuple[str, type], ...]
 
@@ -67,9 +68,9 @@ if cpu.MISSING is None:
     _differs()
 
 
-def takes(*tensors: Tensor | None) -> bool:
+def takes(first: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernel runs on these: float32 on the CPU, and no transform or other backend asked for."""
-    return layer.unfit(*tensors) is None
+    return layer.unfit(first, *others) is None
 
 
 def empty(*shape: int, like: Tensor) -> Tensor:
@@ -84,7 +85,7 @@ def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
 
 def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
     """Call `latchwork_NAME`: a tensor goes where the structure has an address, or a Rows; None is no address."""
-    kinds = dict(structure._fields_)  # type: ignore[arg-type, misc]
+    kinds = dict(structure._fields_)  # type: ignore[arg-type]
     problem = structure(threads=torch.get_num_threads())
     for field, value in values.items():
         if kinds[field] is Rows:
