@@ -17,12 +17,11 @@ from latchwork.modules import fast_layer
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.linear import has_hooks
 from latchwork.modules.state import State
-from latchwork.ops import dispatch
+from latchwork.ops import dispatch, transforms
 
 if TYPE_CHECKING:
     from latchwork.models.language_model import MinMaxRNC_LM
 
-_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # torch 2.5 knows only the latter
 SHORTEST = 1024  # B T below which sorting the pairs is not worth it
 
 
@@ -36,7 +35,7 @@ def first_drives(
     may then decide nothing: it has no pairs.
     table: what `drive_table` gave, if it was asked.
     """
-    if _exporting() or not _serves(model):
+    if transforms.exporting() or not _serves(model):
         return None
     B, T = tokens.shape
     V, few = model.vocab_size, B * T // 2
@@ -79,7 +78,7 @@ def _serves(model: MinMaxRNC_LM) -> bool:
     """Whether equal pairs have equal drives, and nobody looks at what is between the tokens and the drives."""
     embedding, layer = model.embedding, _first_layer(model)
     return (
-        not torch._C._are_functorch_transforms_active()
+        transforms.unfit() is None
         and dispatch.asked_for() in ("auto", "cpu", "triton")
         and type(embedding) is nn.Embedding
         and embedding.max_norm is None

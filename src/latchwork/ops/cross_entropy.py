@@ -116,6 +116,6 @@ dispatch.register(
 )
 dispatch.register(
     "linear_cross_entropy_backward(Tensor grad, Tensor grad_hidden, Tensor grad_weight) -> (Tensor, Tensor)",
-    lambda grad, *found: tuple(each * grad for each in found),
-    lambda grad, *found: tuple(torch.empty_like(each) for each in found),
+    lambda grad, grad_hidden, grad_weight: (grad_hidden * grad, grad_weight * grad),
+    lambda grad, grad_hidden, grad_weight: (torch.empty_like(grad_hidden), torch.empty_like(grad_weight)),
 )

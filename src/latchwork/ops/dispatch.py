@@ -88,7 +88,10 @@ def choose(operation: str, name: str, *tensors: Tensor | None) -> str:
     table, first = BACKENDS[operation], tensors[0]
     assert first is not None
     if name == "auto":
-        return next((each for each, backend in table.items() if backend.unfit(first) is None), "reference")
+        for each, backend in table.items():
+            if backend.unfit(first) is None:
+                return each
+        return "reference"
     _check_name(name)
     unfit = table[name].unfit if name in table else _UNFIT.get(name)
     if reason := plain or (unfit and unfit(first)):

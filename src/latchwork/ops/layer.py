@@ -72,12 +72,11 @@ def unfit(u: Tensor, *others: Tensor | None) -> str | None:
         return f"backend {name!r} runs"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    for each in (u, *others):
-        if each is not None and (each.device.type != "cpu" or each.dtype not in (torch.float32, torch.bool)):
+    given = [each for each in (u, *others) if each is not None]
+    for each in given:
+        if each.device.type != "cpu" or each.dtype not in (torch.float32, torch.bool):
             return f"a tensor is {each.dtype} on {each.device}; it takes float32 on the CPU"
-        if each is not None and not readable(each):
-            return f"a tensor is a {type(each).__name__} whose numbers are not in memory as they are"
-    return None
+    return None if readable(*given) else "a tensor's numbers are not in memory as they are"
 
 
 def _drive_fake(u: Tensor, first: Any, reset: Any, seed: Any, *rest: Any) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from latchwork.ops.dispatch import asked_for, choose
 from latchwork.temporal.ahead import Ahead
 from latchwork.temporal.engine import KernelEngine, TorchEngine, unfit
 from latchwork.temporal.formula import Formula
@@ -60,6 +61,9 @@ class Monitor:
                 "bounds this wide want fewer traces, or the formula on whole traces"
             )
         reason = unfit(self._program, dtype, self.device)
+        if engine == "auto" and asked_for() != "auto":  # a backend that is asked for by name
+            name = choose("temporal", "auto", torch.empty(0, device=self.device))
+            engine = "kernel" if name == "cpu" else "torch"
         if engine == "kernel" and reason is not None:
             raise ValueError(f"engine 'kernel' cannot run: {reason}")
         self._engine = (

@@ -10,7 +10,7 @@ from latchwork.modules.cells.matrix import in_units
 from latchwork.ops import minmax_scan
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.moves import selection_as_minmax, selection_scan
-from latchwork.ops.transforms import forward_mode
+from latchwork.ops.transforms import exporting
 
 
 class SelectionCell(ChoiceCell):
@@ -22,10 +22,10 @@ class SelectionCell(ChoiceCell):
     def forward(self, z: Tensor, x0: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
         """See Cell."""
         x0, state = in_units(x0, self.degree, 1), None if state is None else in_units(state, self.degree, 1)
-        if torch.is_grad_enabled() or forward_mode():
-            weights, choice = choose_rows(*self.logits(z), temperature=self.temperature)
-            return selection_scan(weights, choice, x0, s=x0, state=state, reset=reset).flatten(2)
-        return minmax_scan(*self.as_minmax(z, x0), x0, state=state, reset=reset).flatten(2)
+        if exporting():  # an exported graph has one kind of recurrence
+            return minmax_scan(*self.as_minmax(z, x0), x0, state=state, reset=reset).flatten(2)
+        weights, choice = choose_rows(*self.logits(z), temperature=self.temperature)
+        return selection_scan(weights, choice, x0, s=x0, state=state, reset=reset).flatten(2)
 
     def as_minmax(self, z: Tensor, x0: Tensor) -> tuple[Tensor, Tensor]:
         """r is the unit's largest level at what is taken, and its smallest elsewhere."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from latchwork.modules.cells.choice import ChoiceCell
@@ -10,7 +9,7 @@ from latchwork.modules.cells.matrix import in_units
 from latchwork.ops import minmax_scan
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.moves import transformation_as_minmax, transformation_scan
-from latchwork.ops.transforms import forward_mode
+from latchwork.ops.transforms import exporting
 
 
 class TransformationCell(ChoiceCell):
@@ -32,11 +31,11 @@ class TransformationCell(ChoiceCell):
     def forward(self, z: Tensor, x0: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
         """See Cell."""
         x0, state = in_units(x0, self.degree, 1), None if state is None else in_units(state, self.degree, 1)
-        if torch.is_grad_enabled() or forward_mode():
-            weights, choice = choose_rows(*self.logits(z), temperature=self.temperature)
-            state = None if state is None else state.clamp(min=0)  # as the step itself does with what is below
-            return transformation_scan(weights, choice, x0, state=state, reset=reset).flatten(2)
-        return minmax_scan(*self.as_minmax(z, x0), x0, state=state, reset=reset).flatten(2)
+        if exporting():  # an exported graph has one kind of recurrence
+            return minmax_scan(*self.as_minmax(z, x0), x0, state=state, reset=reset).flatten(2)
+        weights, choice = choose_rows(*self.logits(z), temperature=self.temperature)
+        state = None if state is None else state.clamp(min=0)  # as the step itself does with what is below
+        return transformation_scan(weights, choice, x0, state=state, reset=reset).flatten(2)
 
     def as_minmax(self, z: Tensor, x0: Tensor) -> tuple[Tensor, Tensor]:
         """r is the unit's largest level where a level is sent, and 0 elsewhere; s is 0."""

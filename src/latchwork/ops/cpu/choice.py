@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import Choice
-from latchwork.ops.cpu.kernel import empty
+from latchwork.ops.cpu.kernel import attach, empty
 
 
 def unfit(logits: Tensor) -> str | None:
@@ -48,15 +48,13 @@ def _call(name: str, weights: Tensor, temperature: float, **tensors: Tensor | No
         shape = (tokens, rows, *tensor.shape[len(leading) :]) if tensor is not None else ()
         view = None if tensor is None else tensor.reshape(shape)
         flat[each] = view if view is None or view[0].is_contiguous() else view.contiguous()
-    kernel.call(
-        name,
-        Choice(
-            dtype=kernel.DTYPES[weights.dtype],
-            tokens=tokens,
-            rows=rows,
-            options=weights.shape[-1],
-            threads=torch.get_num_threads(),
-            temperature=temperature,
-            **{each: kernel.rows(tensor, time=False) for each, tensor in flat.items()},
-        ),
+    problem = Choice(
+        dtype=kernel.DTYPES[weights.dtype],
+        tokens=tokens,
+        rows=rows,
+        options=weights.shape[-1],
+        threads=torch.get_num_threads(),
+        temperature=temperature,
     )
+    attach(problem, time=False, **flat)
+    kernel.call(name, problem)

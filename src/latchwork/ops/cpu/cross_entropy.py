@@ -20,8 +20,7 @@ def pays(hidden: Tensor, weight: Tensor) -> bool:
     """Whether the kernel takes these tensors, and is faster than matrix products."""
     return (
         hidden.dtype == weight.dtype == torch.float32
-        and kernel.readable(hidden)
-        and kernel.readable(weight)
+        and kernel.readable(hidden, weight)
         and weight.shape[0] <= MOST_CLASSES
         and weight.numel() <= LARGEST
     )
@@ -42,7 +41,8 @@ def losses(
         *(hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads()),
         1 / int(count),
         *(hidden.data_ptr(), weight.data_ptr(), targets.data_ptr(), losses.data_ptr()),
-        *(None if each is None else each.data_ptr() for each in (grad_hidden, grad_weight)),
+        None if grad_hidden is None else grad_hidden.data_ptr(),
+        None if grad_weight is None else grad_weight.data_ptr(),
     )
     kernel.call("latchwork_head", head)
     return losses.sum(dtype=torch.float64).float()

@@ -68,10 +68,15 @@ def library() -> ctypes.CDLL:
     raise RuntimeError(str(_loaded))
 
 
-def readable(a: Tensor) -> bool:
-    """Whether the kernel may read a where it stands: an ordinary dense tensor whose numbers are those in memory."""
-    ordinary = type(a) in (Tensor, torch.nn.Parameter) and a.device.type == "cpu" and a.layout is torch.strided
-    return ordinary and (torch.compiler.is_compiling() or not a.is_neg())  # in a graph no tensor is a negated view
+def readable(*tensors: Tensor) -> bool:
+    """Whether the kernel may read these where they stand: ordinary dense tensors whose numbers are those in memory."""
+    compiling = torch.compiler.is_compiling()  # in a graph no tensor is a negated view
+    for a in tensors:
+        if type(a) not in (Tensor, torch.nn.Parameter) or a.device.type != "cpu" or a.layout is not torch.strided:
+            return False
+        if not compiling and a.is_neg():
+            return False
+    return True
 
 
 def empty(shape: torch.Size, like: Tensor) -> Tensor:
@@ -92,16 +97,17 @@ def inner_contiguous(a: Tensor, inner: int) -> Tensor:
     return a
 
 
-def rows(a: Tensor | None, *, time: bool = True) -> Rows:
-    """`a` (B, T, ...), or (B, ...) without time, as the kernel takes it; no address for None."""
-    if a is None:
-        return Rows(None, 0, 0)
-    return Rows(a.data_ptr(), a.stride(0), a.stride(1) if time else 0)
+def attach(problem: ctypes.Structure, *, time: bool, **tensors: Tensor | None) -> None:
+    """Give a problem its tensors (B, T, ...), or (B, ...) without time, by name; None leaves the field empty."""
+    for name, a in tensors.items():
+        if a is not None:
+            setattr(problem, name, Rows(a.data_ptr(), a.stride(0), a.stride(1) if time else 0))
 
 
 def call(name: str, problem: ctypes.Structure) -> int:
     """Run a function of the kernel; what it returns, 0 where all went well."""
-    code: int = getattr(library(), name)(ctypes.byref(problem))
+    kernel = _loaded if isinstance(_loaded, ctypes.CDLL) else library()
+    code: int = getattr(kernel, name)(ctypes.byref(problem))
     if code == abi.NO_MEMORY:
         raise MemoryError(f"there is no memory for what {name} needs to work in")
     if code == abi.NO_SUCH_DTYPE:

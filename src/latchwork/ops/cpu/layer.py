@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import torch
@@ -70,13 +71,13 @@ def _layer(
     grads: list[Tensor | None],
 ) -> Layer:
     norm, epsilon, activation, gated_ffn, dropout = options
-    of, grad = _pointers(*weights), _pointers(*grads)
-    pairs = [(of[k], of[k + 1], grad[k], grad[k + 1]) for k in range(0, COUNT, 2)]
+    *given, u_, first_, reset_ = _pointers(*weights, *grads, u, first, reset)
+    of, grad = given[:COUNT], given[COUNT:]
+    pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
     sizes = (*u.shape, weights[DOWN].shape[1], weights[PROJECTION].shape[0], torch.get_num_threads())
     how = (weights[CONV].dim() == 1, gated_ffn, ACTIVATIONS.index(activation), 0 if seed is None else int(seed))
     norms = [Norm(NORMS.index(norm), epsilon, *each) for each in pairs[:3]]
-    linears = [Linear(*each) for each in pairs[3:]]
-    return Layer(*sizes, *how, dropout, *norms, *linears, *_pointers(u, first, reset))
+    return Layer(*sizes, *how, dropout, *norms, *starmap(Linear, pairs[3:]), u_, first_, reset_)
 
 
 def tape_width(weights: Sequence[Any]) -> int:
@@ -94,7 +95,7 @@ def drive(u: Tensor, first: Any, reset: Any, seed: Tensor | None, *rest: Any) ->
     layer = _layer(u, first, reset, seed, weights, options, [None] * COUNT)
     z = empty(torch.Size((*u.shape[:2], layer.outputs)), u)
     tape = empty(torch.Size((u.shape[0] * u.shape[1], tape_width(weights))), u) if record else u.new_empty(0)
-    layer.z, layer.tape = _pointers(z, tape if record else None)
+    layer.z, layer.tape = z.data_ptr(), tape.data_ptr() if record else None
     if z.numel():
         kernel.call("latchwork_layer_forward", layer)
     return z, tape

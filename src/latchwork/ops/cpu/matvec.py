@@ -30,8 +30,7 @@ def pays(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -
         and x.dtype == torch.float32
         and weight.dtype == (torch.float32 if scale is None else torch.int8)
         and weight.stride(1) == 1
-        and kernel.readable(x)
-        and kernel.readable(weight)
+        and kernel.readable(x, weight)
         and (scale is None or (scale.shape == (outputs, 1) and _is_plain(scale)))
         and (bias is None or (bias.shape == (outputs,) and _is_plain(bias)))
         and not torch.is_autocast_enabled("cpu")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import NO_SUCH_CHOICE, Moves
-from latchwork.ops.cpu.kernel import empty, inner_contiguous, rows
+from latchwork.ops.cpu.kernel import attach, empty, inner_contiguous
 from latchwork.ops.torch.moves import Gradients, check_choice
 
 
@@ -49,8 +49,8 @@ def backward(
     choice, x, grad = (inner_contiguous(a, 2) for a in (choice, x, grad))
     state, s, x0 = _starts(state, s, x0)
     moves = _moves(choice, x, state, s, reset, x0, sends)
-    moves.grad, moves.grad_weights, moves.grad_state = rows(grad), rows(grad_weights), rows(grad_state, time=False)
-    moves.grad_s, moves.grad_x0 = rows(grad_s, time=False), rows(grad_x0, time=False)
+    attach(moves, time=True, grad=grad, grad_weights=grad_weights)
+    attach(moves, time=False, grad_state=grad_state, grad_s=grad_s, grad_x0=grad_x0)
     kernel.call("latchwork_move_back", moves)
     return grad_weights, grad_state, grad_s, grad_x0
 
@@ -64,7 +64,7 @@ def _moves(
     choice: Tensor, x: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None, x0: Tensor | None, sends: bool
 ) -> Moves:
     batch, time, units, degree = choice.shape
-    return Moves(
+    moves = Moves(
         dtype=kernel.DTYPES[state.dtype],
         batch=batch,
         time=time,
@@ -72,10 +72,7 @@ def _moves(
         degree=degree,
         sends=sends,
         threads=torch.get_num_threads(),
-        choice=rows(choice),
-        x=rows(x),
-        state=rows(state, time=False),
-        x0=rows(x0, time=False),
-        s=rows(s, time=False),
-        reset=rows(reset),
     )
+    attach(moves, time=True, choice=choice, x=x, reset=reset)
+    attach(moves, time=False, state=state, x0=x0, s=s)
+    return moves

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import Problem
-from latchwork.ops.cpu.kernel import call, empty, inner_contiguous, rows
+from latchwork.ops.cpu.kernel import attach, call, empty, inner_contiguous
 from latchwork.ops.torch.scan import Gradients
 
 
@@ -19,7 +19,7 @@ def unfit(r: Tensor) -> str | None:
 def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
     degree = 0 if r.dim() == s.dim() else s.shape[-1]
     batch, time, width = s.shape[:3]
-    return Problem(
+    problem = Problem(
         dtype=kernel.DTYPES[s.dtype],
         batch=batch,
         time=time,
@@ -27,9 +27,9 @@ def _problem(r: Tensor, s: Tensor, chunk: int) -> Problem:
         degree=degree,
         threads=torch.get_num_threads(),
         chunk=chunk,
-        r=rows(r),
-        s=rows(s),
     )
+    attach(problem, time=True, r=r, s=s)
+    return problem
 
 
 def _prepare(r: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,8 +57,8 @@ def forward(
     r, s = _prepare(r, s)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
-    problem.x, problem.reset = rows(x), rows(reset)
-    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
+    attach(problem, time=True, x=x, reset=reset)
+    attach(problem, time=False, state=state_, x0=x0_)
     call("latchwork_forward", problem)
     return x
 
@@ -85,10 +85,8 @@ def backward(
     grad, x = _prepare(grad, x)
     state_, x0_ = _prepare_start(state, x0)
     problem = _problem(r, s, chunk)
-    problem.x, problem.reset, problem.grad = rows(x), rows(reset), rows(grad)
-    problem.state, problem.x0 = rows(state_, time=False), rows(x0_, time=False)
-    problem.grad_r, problem.grad_s = rows(grad_r), rows(grad_s)
-    problem.grad_state, problem.grad_x0 = rows(grad_state, time=False), rows(grad_x0, time=False)
+    attach(problem, time=True, x=x, reset=reset, grad=grad, grad_r=grad_r, grad_s=grad_s)
+    attach(problem, time=False, state=state_, x0=x0_, grad_state=grad_state, grad_x0=grad_x0)
     call("latchwork_backward", problem)
     return grad_r, grad_s, grad_state, grad_x0
 
@@ -102,7 +100,7 @@ def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> tu
     r, s = _prepare(r, s)
     (x0_,) = _prepare_start(x0)
     problem = _problem(r, s, 0)
-    problem.reset, problem.x0 = rows(reset), rows(x0_, time=False)
-    problem.whole_r, problem.whole_s = rows(whole_r, time=False), rows(whole_s, time=False)
+    attach(problem, time=True, reset=reset)
+    attach(problem, time=False, x0=x0_, whole_r=whole_r, whole_s=whole_s)
     call("latchwork_compose", problem)
     return whole_r, whole_s
