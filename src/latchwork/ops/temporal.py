@@ -82,7 +82,7 @@ def _call(name: str, rows: Tensor, *arguments: Any) -> None:
     ]
     head = (ctypes.c_int64(each) for each in (cpu.DTYPES[rows.dtype], batch, steps))
     threads = torch.get_num_threads() if rows.numel() >= MANY else 1
-    getattr(cpu.library(), name)(*head, *values, ctypes.c_int64(threads))
+    cpu.check(name, getattr(cpu.library(), name)(*head, *values, ctypes.c_int64(threads)))
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:
