@@ -9,7 +9,7 @@ ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_i
 	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-slow lint bench bench-model results sanitize clean
+.PHONY: demo test test-all test-slow lint bench bench-model results sanitize portable clean
 
 demo: .venv/ready  ## train on Latching(4), evaluate at 2^20 steps, compare with the paper, write report/report.html
 	$(BIN)/python -m latchwork check
@@ -54,6 +54,9 @@ sanitize:  ## the C++ kernel under AddressSanitizer and UBSan, CASES random case
 	cmake -S tests/kernel -B build/sanitize -DCASES=$(CASES)
 	cmake --build build/sanitize --parallel 2
 	ctest --test-dir build/sanitize --output-on-failure
+
+portable:  ## the kernel with gcc and clang, without OpenMP, for ARM in an emulator, for macOS and Windows; says what it skips
+	PYTHON=$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/kernel/portable.sh
 
 # torch first and by its exact pin, so that nothing asks the index for a newer one.
 .venv/ready: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*)

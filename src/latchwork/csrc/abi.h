@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-constexpr int64_t INTERFACE = 9;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
+constexpr int64_t INTERFACE = 10;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
 enum { DONE = 0, NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2, NO_MEMORY = 3, NO_SUCH_ISA = 4 };
 
 // The recurrence.
@@ -124,11 +124,37 @@ struct Matvec {
     float* y;            // (vectors, outputs)
 };
 
+// A monitor of temporal formulas and its instructions: see temporal/program.py.
+struct Instruction {
+    int64_t op;
+    int64_t a, b;     // the instructions whose values it takes; -1: none
+    int64_t size;     // steps that it keeps; of FILL the delay of its operand; of SIGNAL its row
+    int64_t state;    // where its numbers are, in rows of the batch
+    int64_t counter;  // which counter it has
+};
+
+struct Monitor {
+    int64_t dtype;  // FLOAT32 or FLOAT64
+    const Instruction* program;
+    int64_t length, batch, signals, steps;
+    void *values, *state;   // values: (length, batch); the rows of constants come filled, the others are scratch
+    const void* constants;  // (length)
+    int64_t* counters;      // counters[0] is the time
+    const void* input;      // (steps, signals, batch)
+    const int64_t* roots;
+    int64_t n_roots;
+    void* output;  // (steps, n_roots, batch)
+    int64_t last;  // the last step of the trace; what is behind it is absent
+    const void* const* rows;  // of one step: where each signal is, instead of input; may be null
+    const void** known;       // (length), scratch: where the value of each instruction is
+};
+
 #include "baselines/abi.h"
 
 #define STRUCTURES(EACH) \
     BASELINE_STRUCTURES(EACH) \
-    EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Response) EACH(Head) EACH(Matvec)
+    EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Response) EACH(Head) \
+    EACH(Matvec) EACH(Instruction) EACH(Monitor)
 
 // EACH(isa, name, structure, degree): latchwork_<name> takes a const structure* p and returns a code. degree: of the units
 // of a few numbers that it works on, or 0.
@@ -146,4 +172,5 @@ struct Matvec {
     EACH(isa, respond_back, Response, 0)                                                            \
     EACH(isa, head, Head, 0)                                                                        \
     EACH(isa, matvec, Matvec, 0)                                                                    \
+    EACH(isa, monitor, Monitor, 0)                                                                  \
     BASELINE_ENTRIES(EACH, isa)

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "abi.h"
-#include "drive.h"
-#include "rows.h"
+#include "plan.h"
+#include "blocks.h"
 #include "scratch.h"
 #include "transpose.h"
 

@@ -48,14 +48,14 @@ LATCHWORK_INLINE void step_back_n(const V* grad, const V* r, const V* s, const V
         }
         share[i] = (grad[i] + carry[i]) / count;
         share[i] = count == V{} ? nan : share[i];
-        if constexpr (Store) grad_s[i] = from_s | (count == V{}) ? share[i] : V{};
+        if constexpr (Store) grad_s[i] = (from_s | (count == V{})) ? share[i] : V{};
     }
     for (int64_t k = 0; k < n; ++k) {
         const V c = before[k];
         V sum = V{};
         for (int64_t i = 0; i < n; ++i) {
             V a = r[i * n + k];
-            V g = ((a < c ? a : c) == x[i]) | (x[i] != x[i]) ? share[i] : V{};
+            V g = (((a < c ? a : c) == x[i]) | (x[i] != x[i])) ? share[i] : V{};
             g = a == c ? g * half : g;
             sum += a < c ? V{} : g;
             if constexpr (Store) grad_r[i * n + k] = c < a ? V{} : g;

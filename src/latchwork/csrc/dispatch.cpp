@@ -32,7 +32,8 @@ const Isa isas[] = {ISAS(ROW)};
 // Whether the processor has, and the system saves, all that the objects of this name are compiled with: see CMakeLists.txt.
 bool runs_here(const char* name) {
 #if defined(__x86_64__)
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    // Every processor with AVX2 has F16C too, for which not every compiler can ask.
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (!std::strcmp(name, "avx2")) return avx2;
     if (!std::strcmp(name, "avx512"))
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "abi.h"
-#include "rows.h"
+#include "blocks.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <new>
 
+#ifdef _WIN32
+#include <malloc.h>
+#endif
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -28,9 +31,23 @@ void* allocate(int64_t count, int64_t size) {
     if (__atomic_load_n(&until_failure, __ATOMIC_RELAXED) >= 0 &&
         __atomic_fetch_sub(&until_failure, 1, __ATOMIC_RELAXED) == 0)
         out_of_memory();
+    if (count < 0 || count > PTRDIFF_MAX / size) out_of_memory();
     void* block = nullptr;
-    if (count < 0 || count > PTRDIFF_MAX / size || posix_memalign(&block, 64, count * size)) out_of_memory();
+#ifdef _WIN32
+    block = _aligned_malloc(count * size + 1, 64);  // + 1: of nothing there is an address too
+    if (!block) out_of_memory();
+#else
+    if (posix_memalign(&block, 64, count * size)) out_of_memory();
+#endif
     return block;
+}
+
+void release(void* block) {
+#ifdef _WIN32
+    _aligned_free(block);
+#else
+    std::free(block);
+#endif
 }
 
 }  // namespace latchwork

@@ -1,29 +1,21 @@
 // A monitor: a formula as a list of instructions, run step by step for a batch of traces. temporal/program.py makes the
 // list and says what the instructions mean; temporal/step.py is the same in torch. State and counters are the caller's.
+// Compiled once for each instruction set.
 #include <cmath>
-#include <cstdint>
-#include <limits>
-#include <vector>
 
+#include "abi.h"
+#include "numbers.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+namespace LATCHWORK_ISA {
 namespace {
 
 enum Op : int64_t {  // as in temporal/program.py
     SIGNAL, CONSTANT, LAG, FILL, LARGEST, SMALLEST, LATCH, SINCE, UNTIL,
     ADD, SUBTRACT, REVERSED, MULTIPLY, DIVIDE, NEGATE, ABS, SQRT, DISTANCE, NEAR, MINIMUM, MAXIMUM, IMPLIES,
 };
-
-struct Instruction {
-    int64_t op;
-    int64_t a, b;     // the instructions whose values it takes; -1: none
-    int64_t size;     // steps that it keeps; of FILL the delay of its operand; of SIGNAL its row
-    int64_t state;    // where its numbers are, in rows of the batch
-    int64_t counter;  // which counter it has
-};
-
-template <class S>
-S low() {
-    return -std::numeric_limits<S>::infinity();
-}
 
 template <class S>
 S least(S a, S b) {  // a NaN spreads
@@ -45,7 +37,7 @@ S better(bool minimum, S a, S b) {
 // block's end, and the best of the entries filled.
 template <class S>
 void window(const Instruction& i, bool minimum, int64_t batch, const S* in, S* out, S* ring, int64_t& place) {
-    const S none = minimum ? -low<S>() : low<S>();
+    const S none = minimum ? infinity<S>() : -infinity<S>();
     S *ending = ring + i.size * batch, *filled = ending + i.size * batch;
     S* here = ring + place * batch;
     const S* rest = place + 1 < i.size ? ending + (place + 1) * batch : nullptr;
@@ -138,9 +130,7 @@ void step(const Instruction* program, int64_t length, int64_t batch, S* values, 
         int64_t& place = counters[i.counter];
         switch (i.op) {
             case SIGNAL: known[k] = rows ? (const S*)rows[i.size] : input + i.size * batch; break;
-            case CONSTANT:
-                for (int64_t n = 0; n < batch; ++n) out[n] = constants[k];
-                break;
+            case CONSTANT: break;  // the caller has filled its row
             case LAG:
                 for (int64_t n = 0; n < batch; ++n) out[n] = own[place * batch + n], own[place * batch + n] = a[n];
                 if (++place == i.size) place = 0;
@@ -162,31 +152,14 @@ void step(const Instruction* program, int64_t length, int64_t batch, S* values, 
     }
 }
 
-// What a call takes; temporal/engine.py mirrors it field by field.
-struct Monitor {
-    int64_t dtype;  // 0 float32, 1 float64
-    const Instruction* program;
-    int64_t length, batch, signals, steps;
-    void *values, *state;   // values: (length, batch), scratch
-    const void* constants;  // (length)
-    int64_t* counters;      // counters[0] is the time
-    const void* input;      // (steps, signals, batch)
-    const int64_t* roots;
-    int64_t n_roots;
-    void* output;  // (steps, n_roots, batch)
-    int64_t last;  // the last step of the trace; what is behind it is absent
-    const void* const* rows;  // of one step: where each signal is, instead of input; may be null
-};
-
 template <class S>
 void run(const Monitor& m) {
     S *values = (S*)m.values, *output = (S*)m.output;
-    static thread_local std::vector<const S*> known;  // where the value of each instruction is
-    known.resize(m.length);
+    const S** known = (const S**)m.known;
     for (int64_t t = 0; t < m.steps; ++t) {
         const S* input = (const S*)m.input + t * m.signals * m.batch;
         step<S>(m.program, m.length, m.batch, values, (S*)m.state, (const S*)m.constants, m.counters, input, m.rows,
-                m.last, known.data());
+                m.last, known);
         for (int64_t k = 0; k < m.n_roots; ++k)
             for (int64_t n = 0; n < m.batch; ++n)
                 output[(t * m.n_roots + k) * m.batch + n] = known[m.roots[k]][n] + S(0);
@@ -194,8 +167,10 @@ void run(const Monitor& m) {
 }
 
 }  // namespace
+}  // namespace LATCHWORK_ISA
 
-extern "C" __attribute__((visibility("default"))) void latchwork_monitor(const Monitor* m) {
-    if (m->dtype == 0) run<float>(*m);
-    else run<double>(*m);
+extern "C" int JOIN(latchwork_monitor_, LATCHWORK_ISA)(const Monitor* m) {
+    if (m->dtype == FLOAT32) LATCHWORK_ISA::run<float>(*m);
+    else LATCHWORK_ISA::run<double>(*m);
+    return DONE;
 }

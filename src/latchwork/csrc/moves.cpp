@@ -1,4 +1,4 @@
-// Moves of whole levels, and the choice of where to, for one instruction set, as kernel.cpp.
+// Moves of whole levels, and the choice of where to, for one instruction set, as recurrence.cpp.
 #include "moves.h"
 
 #include "choice.h"

@@ -2,7 +2,7 @@
 // goes to place choice[k], and of those that meet the largest stays, or 0. Each strip of units is one pass over time.
 #pragma once
 #include "abi.h"
-#include "drive.h"
+#include "plan.h"
 #include "numbers.h"
 #include "scratch.h"
 

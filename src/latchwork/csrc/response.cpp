@@ -1,6 +1,6 @@
 // Gate, output and residual of a layer, after its recurrence. Compiled once for each instruction set.
 #include "abi.h"
-#include "rows.h"
+#include "blocks.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -2,12 +2,15 @@
 // window. ops/temporal.py calls them and has the same in plain torch. Everything here is linear in time.
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <vector>
+
+#include "abi.h"
+#define LATCHWORK_ISA any_isa  // compiled once: the rows are sequential, and no instruction set makes them faster
+#include "scratch.h"
 
 namespace {
 
-constexpr int64_t FLOAT32 = 0;
+using any_isa::in_parallel;
+using any_isa::Scratch;
 
 template <class S>
 bool is_nan(S a) {
@@ -110,11 +113,16 @@ bool attains(S a, S best) {
 
 template <class S>
 struct Windows {  // what the backward of a row needs: the best from each step to its block's end and from its start
-    std::vector<S> ending, starting;
-    std::vector<int64_t> ending_count, starting_count;  // how many attain it
-    std::vector<double> ending_grad, starting_grad;
+    Scratch<S> best;
+    Scratch<int64_t> count;
+    Scratch<double> grad;
+    S *ending, *starting;
+    int64_t *ending_count, *starting_count;  // how many attain it
+    double *ending_grad, *starting_grad;
     explicit Windows(int64_t time)
-        : ending(time), starting(time), ending_count(time), starting_count(time), ending_grad(time), starting_grad(time) {}
+        : best(2 * time), count(2 * time), grad(2 * time), ending(best.data), starting(ending + time),
+          ending_count(count.data), starting_count(ending_count + time), ending_grad(grad.data),
+          starting_grad(ending_grad + time) {}
 };
 
 // The gradient of window_row, shared evenly by all steps of a window that attain its best.
@@ -172,70 +180,77 @@ void window_row_back(int64_t time, int64_t low, int64_t high, const S* grad, con
 
 template <class S>
 void latch(int64_t batch, int64_t time, const S* r, const S* s, double start, int64_t step, S* x, int64_t threads) {
-#pragma omp parallel for num_threads(int(threads)) schedule(static) if (threads > 1 && batch > 1)
-    for (int64_t b = 0; b < batch; ++b)
+    in_parallel(batch, threads, [&](int64_t b) {
         latch_row<S>(time, r ? r + b * time : nullptr, s ? s + b * time : nullptr, S(start), step, x + b * time);
+    });
 }
 
 template <class S>
 void latch_back(int64_t batch, int64_t time, const S* grad, const S* r, const S* s, const S* x, double start, int64_t step,
                 S* grad_r, S* grad_s, int64_t threads) {
-#pragma omp parallel for num_threads(int(threads)) schedule(static) if (threads > 1 && batch > 1)
-    for (int64_t b = 0; b < batch; ++b)
+    in_parallel(batch, threads, [&](int64_t b) {
         latch_row_back<S>(time, grad + b * time, r ? r + b * time : nullptr, s ? s + b * time : nullptr, x + b * time,
                           S(start), step, r ? grad_r + b * time : nullptr, s ? grad_s + b * time : nullptr);
+    });
+}
+
+// each(b, scratch) for every row b, with a Scratch(time) for each thread.
+template <class Room, class Each>
+void with_room(int64_t batch, int64_t time, int64_t threads, Each each) {
+    const int64_t parts = threads < batch ? (threads < 1 ? 1 : threads) : batch;
+    in_parallel(parts, parts, [&](int64_t part) {
+        Room room(time);
+        for (int64_t b = batch * part / parts; b < batch * (part + 1) / parts; ++b) each(b, room);
+    });
 }
 
 template <class S, bool MIN>
 void window(int64_t batch, int64_t time, int64_t low, int64_t high, const S* x, S* y, int64_t threads) {
-#pragma omp parallel num_threads(int(threads)) if (threads > 1 && batch > 1)
-    {
-        const std::unique_ptr<S[]> ending(new S[time]);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < batch; ++b)
-            window_row<S, MIN>(time, low, high, x + b * time, y + b * time, ending.get());
-    }
+    with_room<Scratch<S>>(batch, time, threads, [&](int64_t b, Scratch<S>& ending) {
+        window_row<S, MIN>(time, low, high, x + b * time, y + b * time, ending.data);
+    });
 }
 
 template <class S, bool MIN>
 void window_back(int64_t batch, int64_t time, int64_t low, int64_t high, const S* grad, const S* x, S* grad_x,
                  int64_t threads) {
-#pragma omp parallel num_threads(int(threads)) if (threads > 1 && batch > 1)
-    {
-        Windows<S> scratch(time);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < batch; ++b)
-            window_row_back<S, MIN>(time, low, high, grad + b * time, x + b * time, grad_x + b * time, scratch);
-    }
+    with_room<Windows<S>>(batch, time, threads, [&](int64_t b, Windows<S>& room) {
+        window_row_back<S, MIN>(time, low, high, grad + b * time, x + b * time, grad_x + b * time, room);
+    });
 }
 
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-#define EACH_DTYPE(CALL)                              \
-    if (dtype == FLOAT32) { using S = float; CALL; }  \
-    else { using S = double; CALL; }
+#define EACH_DTYPE(CALL)                                  \
+    try {                                                 \
+        if (dtype == FLOAT32) { using S = float; CALL; }  \
+        else { using S = double; CALL; }                  \
+    } catch (...) {                                       \
+        return NO_MEMORY;                                 \
+    }                                                     \
+    return DONE;
 
-// Rows are contiguous, (batch, time). dtype: 0 float32, 1 float64. step: 1 or -1, the direction of time.
-EXPORT void latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, double start,
+// Each returns a code. Rows are contiguous, (batch, time). dtype: 0 float32, 1 float64. step: 1 or -1, the direction of time.
+EXPORT int latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, double start,
                             int64_t step, void* x, int64_t threads) {
     EACH_DTYPE(latch<S>(batch, time, (const S*)r, (const S*)s, start, step, (S*)x, threads))
 }
 
-EXPORT void latchwork_latch_back(int64_t dtype, int64_t batch, int64_t time, const void* grad, const void* r,
+EXPORT int latchwork_latch_back(int64_t dtype, int64_t batch, int64_t time, const void* grad, const void* r,
                                  const void* s, const void* x, double start, int64_t step, void* grad_r, void* grad_s,
                                  int64_t threads) {
     EACH_DTYPE(latch_back<S>(batch, time, (const S*)grad, (const S*)r, (const S*)s, (const S*)x, start, step, (S*)grad_r,
                              (S*)grad_s, threads))
 }
 
-EXPORT void latchwork_window(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
+EXPORT int latchwork_window(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
                              const void* x, void* y, int64_t threads) {
     EACH_DTYPE((minimum ? window<S, true>(batch, time, low, high, (const S*)x, (S*)y, threads)
                         : window<S, false>(batch, time, low, high, (const S*)x, (S*)y, threads)))
 }
 
-EXPORT void latchwork_window_back(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
+EXPORT int latchwork_window_back(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
                                   const void* grad, const void* x, void* grad_x, int64_t threads) {
     EACH_DTYPE((minimum ? window_back<S, true>(batch, time, low, high, (const S*)grad, (const S*)x, (S*)grad_x, threads)
                         : window_back<S, false>(batch, time, low, high, (const S*)grad, (const S*)x, (S*)grad_x,

@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from latchwork.ops.cpu import kernel
+from latchwork.ops.cpu import abi, kernel
 from latchwork.temporal.formula import Formula
 from latchwork.temporal.parameters import named_parameters
 from latchwork.temporal.program import OPERATIONS, Program, start_values, state_rows
@@ -31,21 +31,6 @@ def unfit(program: Program, dtype: torch.dtype, device: torch.device) -> str | N
     if any(each.operation in ("exp", "pow") for each in program.instructions):
         return "exp and pow round otherwise in C++ than in torch"
     return None
-
-
-class Call(ctypes.Structure):
-    """What the kernel is called with, field by field as in csrc/monitor.cpp."""
-
-    _fields_ = (
-        ("dtype", ctypes.c_int64),
-        ("program", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("length", "batch", "signals", "steps")),
-        *((name, ctypes.c_void_p) for name in ("values", "state", "constants", "counters", "input", "roots")),
-        ("n_roots", ctypes.c_int64),
-        ("output", ctypes.c_void_p),
-        ("last", ctypes.c_int64),
-        ("rows", ctypes.c_void_p),
-    )
 
 
 class TorchEngine:
@@ -97,6 +82,8 @@ class KernelEngine:
         self.numbers = numpy.empty((rows, batch), self.dtype)
         self.counters = numpy.zeros(len(table) + 1, numpy.int64)
         self.values = numpy.empty((len(table), batch), self.dtype)
+        self.values[:] = self.constants[:, None]  # the kernel does not write the rows of constants
+        self.known = numpy.empty(len(table), numpy.intp)
         self.roots = numpy.array(program.roots, numpy.int64)
         self.input = numpy.zeros((1, len(program.signals), batch), self.dtype)  # one step, to be filled by the caller
         self.write(Step(formula, program).start(batch, dtype))
@@ -124,8 +111,8 @@ class KernelEngine:
         self._once()
         return row
 
-    def _call(self, steps: int, values: Any, output: Any, last: int) -> Call:
-        return Call(
+    def _call(self, steps: int, values: Any, output: Any, last: int) -> abi.Monitor:
+        return abi.Monitor(
             0 if self.dtype == numpy.float32 else 1,
             self.table.ctypes.data,
             *(len(self.table), self.batch, len(self.program.signals), steps),
@@ -135,6 +122,8 @@ class KernelEngine:
             len(self.roots),
             output.ctypes.data,
             last,
+            None,
+            self.known.ctypes.data,
         )
 
     def advance(self, values: Tensor, last: int | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-INTERFACE = 9
+INTERFACE = 10
 NO_SUCH_DTYPE, NO_SUCH_CHOICE, NO_MEMORY = 1, 2, 3  # what an entry point returns that could not do its work
 
 _Fields = tuple[tuple[str, type], ...]
@@ -117,6 +117,27 @@ class Matvec(ctypes.Structure):
     )
 
 
+class Instruction(ctypes.Structure):
+    """One operation of a monitor."""
+
+    _fields_ = _integers("op", "a", "b", "size", "state", "counter")
+
+
+class Monitor(ctypes.Structure):
+    """Steps of a monitor of temporal formulas."""
+
+    _fields_ = (
+        *_integers("dtype"),
+        *_pointers("program"),
+        *_integers("length", "batch", "signals", "steps"),
+        *_pointers("values", "state", "constants", "counters", "input", "roots"),
+        *_integers("n_roots"),
+        *_pointers("output"),
+        *_integers("last"),
+        *_pointers("rows", "known"),
+    )
+
+
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Rows,
     Problem,
@@ -128,6 +149,8 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Response,
     Head,
     Matvec,
+    Instruction,
+    Monitor,
 )
 
 

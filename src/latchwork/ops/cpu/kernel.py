@@ -107,7 +107,11 @@ def attach(problem: ctypes.Structure, *, time: bool, **tensors: Tensor | None) -
 def call(name: str, problem: ctypes.Structure) -> int:
     """Run a function of the kernel; what it returns, 0 where all went well."""
     kernel = _loaded if isinstance(_loaded, ctypes.CDLL) else library()
-    code: int = getattr(kernel, name)(ctypes.byref(problem))
+    return check(name, getattr(kernel, name)(ctypes.byref(problem)))
+
+
+def check(name: str, code: int) -> int:
+    """What a function of the kernel returned; an error where it could not do its work."""
     if code == abi.NO_MEMORY:
         raise MemoryError(f"there is no memory for what {name} needs to work in")
     if code == abi.NO_SUCH_DTYPE:

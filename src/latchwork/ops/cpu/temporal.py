@@ -70,7 +70,7 @@ def _call(name: str, rows: Tensor, *arguments: Any) -> None:
     ]
     head = (ctypes.c_int64(each) for each in (kernel.DTYPES[rows.dtype], batch, steps))
     threads = torch.get_num_threads() if rows.numel() >= MANY else 1
-    getattr(kernel.library(), name)(*head, *values, ctypes.c_int64(threads))
+    kernel.check(name, getattr(kernel.library(), name)(*head, *values, ctypes.c_int64(threads)))
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:

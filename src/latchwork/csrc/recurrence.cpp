@@ -1,7 +1,7 @@
 // The recurrence for one instruction set. Compiled once for each, with LATCHWORK_ISA naming it.
 #include "degree_n.h"
 #include "degree_one.h"
-#include "drive.h"
+#include "plan.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -12,11 +12,11 @@ enum class Task { FORWARD, BACKWARD, COMPOSE };
 
 template <class Strip>
 int run(const Problem& p, Task task) {
-    Drive<Strip> drive{p, make_plan(p)};
+    Pass<Strip> pass{p, make_plan(p)};
     switch (task) {
-        case Task::FORWARD: drive.forward(); break;
-        case Task::BACKWARD: drive.backward(); break;
-        case Task::COMPOSE: drive.compose(); break;
+        case Task::FORWARD: pass.forward(); break;
+        case Task::BACKWARD: pass.backward(); break;
+        case Task::COMPOSE: pass.compose(); break;
     }
     return DONE;
 }

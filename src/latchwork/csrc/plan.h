@@ -72,13 +72,13 @@ struct List {
     int64_t size = 0, count = 0, room = 0;
     List() = default;
     List(const List&) = delete;
-    ~List() { std::free(data); }
+    ~List() { latchwork::release(data); }
     void operator()(const C* carry) {
         if (count == room) {
             room = room ? 2 * room : 4;
             C* more = static_cast<C*>(latchwork::allocate(room * size, sizeof(C)));
             for (int64_t k = 0; k < count * size; ++k) more[k] = data[k];
-            std::free(data);
+            latchwork::release(data);
             data = more;
         }
         for (int64_t k = 0; k < size; ++k) data[count * size + k] = carry[k];
@@ -91,7 +91,7 @@ struct Ignore {
 };
 
 template <class Strip>
-struct Drive {
+struct Pass {
     using C = typename Strip::C;
 
     const Problem& p;

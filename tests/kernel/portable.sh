@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# portable.sh [CASES]: `make portable`. Build the kernel with every compiler and for every target whose tools are installed,
+# and run the fuzz tests on CASES random cases where the result can run. Names what it skips. Exit code 1: something failed.
+#   gcc, clang        Debian: g++, clang                          built and run
+#   no OpenMP         any compiler                                built and run
+#   aarch64 (NEON)    Debian: g++-aarch64-linux-gnu, qemu-user    built, and run by the emulator
+#   macOS, Windows    PyPI: ziglang                               built; never run: there is no such machine here
+# Windows is built with the GNU interface of MinGW. MSVC cannot compile the kernel: it has no vector types.
+# PYTHON is the Python that has ziglang.
+set -u
+cases=${1:-500}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+python=${PYTHON:-python3}
+failed=0
+done_=()
+skipped=()
+
+has() { command -v "$1" > /dev/null; }
+
+# fuzz NAME OPTION...: build and run the fuzz tests
+fuzz() {
+    local name=$1 build=$root/build/portable/$1
+    shift
+    if cmake -S "$root/tests/kernel" -B "$build" -DSANITIZE=OFF -DCASES="$cases" -DCMAKE_BUILD_TYPE=Release "$@" > "$build.log" 2>&1 &&
+        cmake --build "$build" --parallel 2 >> "$build.log" 2>&1 && ctest --test-dir "$build" >> "$build.log" 2>&1; then
+        done_+=("$name: built, $(grep -c 'Passed' "$build.log") fuzz tests passed, $(grep -c 'Skipped' "$build.log") not on this processor")
+    else
+        done_+=("$name: FAILED, see $build.log")
+        failed=1
+    fi
+}
+
+# zig TARGET PROCESSOR: compile every source with the flags of CMakeLists.txt, and link the library
+zig() {
+    local target=$1 build=$root/build/portable/$1
+    if CXX="$python -m ziglang c++ -target $target" cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$2" -DLATCHWORK_OPENMP=OFF > "$build.log" 2>&1 &&
+        cmake --build "$build" --parallel 2 >> "$build.log" 2>&1; then
+        done_+=("$target: built, not run ($(file -b "$build/_kernel.so" 2> /dev/null | cut -d, -f1))")
+    else
+        done_+=("$target: FAILED, see $build.log")
+        failed=1
+    fi
+}
+
+mkdir -p "$root/build/portable"
+has g++ && fuzz gcc -DCMAKE_CXX_COMPILER=g++ || skipped+=("gcc: g++ is not installed")
+has clang++ && fuzz clang -DCMAKE_CXX_COMPILER=clang++ || skipped+=("clang: clang++ is not installed")
+fuzz no-openmp -DLATCHWORK_OPENMP=OFF
+if has aarch64-linux-gnu-g++ && has qemu-aarch64; then
+    fuzz aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+        "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
+else
+    skipped+=("aarch64: g++-aarch64-linux-gnu or qemu-user is not installed")
+fi
+if "$python" -m ziglang version > /dev/null 2>&1; then
+    zig x86_64-macos x86_64
+    zig aarch64-macos aarch64
+    zig x86_64-windows-gnu x86_64
+else
+    skipped+=("macOS, Windows: ziglang is not installed")
+fi
+printf '%s\n' "${done_[@]}"
+for each in ${skipped[@]+"${skipped[@]}"}; do echo "skipped: $each"; done
+exit $failed
