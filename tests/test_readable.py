@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, zoo
 from latchwork.automata import Counterexample, Machine, Proof, Unknown, certify, compile
 from latchwork.evaluation.diagnostics import latch_report
 from latchwork.tasks import make_task
@@ -12,12 +12,10 @@ HOSTILE = Machine.from_table([[0, 0]], [[0, 1]], symbol_names=["<b>", "&"], outp
 
 
 def test_a_proof_is_a_sentence():
-    machine = Machine.from_regex("(ab)*")
-    proof = certify(compile(machine, "one_hot"), machine)
+    proof = certify(zoo.load("parity"), make_task("parity").machine())
     assert isinstance(proof, Proof)
-    assert str(proof).startswith(
-        "proved: right on all words, of any length, in float32, whatever the order of its sums."
-    )
+    sentence = "proved: right on all words, of any length, in float32, whatever the order of its sums."
+    assert str(proof).startswith(sentence)
     assert proof._repr_html_().startswith("<p><strong>proved</strong>: right on all words")
 
 
