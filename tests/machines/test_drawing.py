@@ -50,6 +50,39 @@ def test_symbols_with_one_output_are_written_together_and_neighbours_by_the_firs
     assert '0 -> 0 [label="0…2, 4, 5/0\\n3/1"];' in text
 
 
+def test_names_without_an_order_are_written_out():
+    machine = Machine.from_table([[0, 0, 0]], [[0, 0, 0]], symbol_names=["open", "read", "close"], output_names=["ok"])
+    assert '0 -> 0 [label="open, read, close/ok"];' in machine.to_dot()
+
+
+def test_accepting_states_have_double_circles_and_arrows_carry_symbols_alone(monkeypatch):
+    machine = Machine.from_regex("(a|b)*ab")
+    text = machine.to_dot()
+    assert text.count("doublecircle") == 1
+    assert "/" not in text
+    assert '0 -> 0 [label="b"];' in text
+    monkeypatch.setenv("PATH", "")
+    picture = ElementTree.fromstring(machine._repr_svg_())
+    assert len(picture.findall(f"{SVG}circle")) == 3 + 1
+    plain = Machine.from_table(machine.transitions, machine.outputs)
+    assert "doublecircle" not in plain.to_dot()
+
+
+def test_hostile_names_are_text_in_a_picture(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    names = ["<script>alert(1)</script>", "\x00\x1b[31m", "&" * 100]
+    picture = Machine.from_table([[0, 1, 1], [1, 1, 0]], [[0, 0, 0]] * 2, symbol_names=names)._repr_svg_()
+    assert "<script" not in picture
+    ElementTree.fromstring(picture)  # well-formed
+    assert len(picture) < 5000
+
+
+def test_a_large_machine_has_no_picture_in_a_notebook():
+    states = 200
+    cycle = Machine.from_table([[(k + 1) % states] for k in range(states)], [[0]] * states)
+    assert cycle._repr_svg_() is None
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the program is a shell script")
 def test_a_machine_that_graphviz_cannot_place_in_time_is_an_error(tmp_path, monkeypatch):
     program = tmp_path / "dot"

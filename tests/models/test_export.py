@@ -1,5 +1,6 @@
 """Export: ONNX graphs in onnxruntime, and torch.export, against the model itself."""
 
+import json
 import sys
 from itertools import pairwise, product
 
@@ -52,6 +53,16 @@ def open_session(path):
 def assert_close(found, expected):
     for one, other in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_the_names_of_symbols_and_outputs_are_in_the_file(tmp_path):
+    model, names = make_model(n_layers=1, d_state=4), ["login", "pay", '"<&']
+    export_step(model, tmp_path / "named.onnx", symbol_names=names, output_names=("reject", "accept"))
+    found = open_session(tmp_path / "named.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(found["latchwork.symbol_names"]) == names
+    assert json.loads(found["latchwork.output_names"]) == ["reject", "accept"]
+    with pytest.raises(ValueError, match="symbol_names must be 1 to 11 names, one for each of the first tokens; got "):
+        export_step(model, tmp_path / "named.onnx", symbol_names=["a"] * 12)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)

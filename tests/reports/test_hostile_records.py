@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from record_cases import make_record
 
-from latchwork.reports.markup import slug
+from latchwork.markup import slug
 from latchwork.reports.page import SCRIPT, STYLE
 from latchwork.reports.report import write_report
 

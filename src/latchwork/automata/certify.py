@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import numpy
@@ -94,18 +95,18 @@ def certify(
         raise TypeError(f"machine must be a Machine or a formula; got {type(machine).__name__}")
     if no_answer is not None and (isinstance(no_answer, bool) or not isinstance(no_answer, (int, numpy.integer))):
         raise TypeError(f"no_answer must be an integer, or None; got {no_answer!r}")
-    machine = Machine(machine.transitions, machine.outputs, machine.start)  # checked, and a copy that nobody else has
+    machine = replace(machine)  # checked, and a copy that nobody else has
     asked = machine.outputs != (-1 if no_answer is None else no_answer)
     live = leads_to(machine.transitions, asked)
     start = time.monotonic()
     try:
         check_as_made(model)
     except NotAsMade as error:
-        return Unknown(str(error), 0, 0.0, advice=error.advice)
+        return Unknown(str(error), 0, 0.0, advice=error.advice, machine=machine)
     if (reason := _not_float32(model.embedding.weight.device.type)) is not None:
-        return Unknown(reason, 0, 0.0, advice=advice.ARITHMETIC)
+        return Unknown(reason, 0, 0.0, advice=advice.ARITHMETIC, machine=machine)
     if (reason := _foreign(machine, asked, live, model.vocab_size)) is not None:
-        return Unknown(reason, 0, 0.0, advice=advice.MACHINE)
+        return Unknown(reason, 0, 0.0, advice=advice.MACHINE, machine=machine)
     with torch.no_grad(), torch.device("cpu"):
         network = model if precision == "float32" else copy_as_made(model, torch.float64)
         unfit, found, doubtful = _unfit(model), None, None
@@ -113,20 +114,21 @@ def certify(
             if (mistake := first_mistake(network, machine, asked, words)) is None:
                 continue
             if (alone := first_mistake(network, machine, asked, numpy.array([mistake[0]]))) is not None:
-                found = Counterexample(*alone, 0, time.monotonic() - start)
+                found = Counterexample(*alone, 0, time.monotonic() - start, machine)
                 if number == 0 or unfit is not None:  # of all short words it is the shortest
                     return found
                 break
             doubtful = mistake[0]  # wrong in a batch, and right by itself: the walk must not prove it
         if unfit is not None:
-            return Unknown(unfit, 0, time.monotonic() - start, doubtful, advice.NETWORK)
+            return Unknown(unfit, 0, time.monotonic() - start, doubtful, advice.NETWORK, machine)
         walk = ProductWalk(network, machine, asked, live, precision=precision, tolerance=tolerance, max_bytes=max_bytes)
         result = walk.run(max_states if found is None else min(max_states, FEW_STATES), watch, start)
     if found is not None:
         return result if isinstance(result, Counterexample) and len(result.word) < len(found.word) else found
     if doubtful is not None and isinstance(result, Proof):
         what_to_do = advice.less_rounding(model.backbone.config, precision, tolerance)
-        return Unknown("an answer depends on the batch it is in", result.states, result.seconds, doubtful, what_to_do)
+        reason = "an answer depends on the batch it is in"
+        return Unknown(reason, result.states, result.seconds, doubtful, what_to_do, machine)
     return result
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from latchwork.machines import Machine
+from latchwork.markup import element
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,73 @@ class Proof:
     longest: int
     seconds: float
 
+    def __str__(self) -> str:
+        """What is proved, and the figures of the proof."""
+        further = f", or within {self.tolerance:g} of exact" if self.tolerance else ""
+        return (
+            f"proved: right on all words, of any length, in {self.precision}, whatever the order of its sums{further}. "
+            f"{self.states:,} states, margin {self.margin:.3g}; rounding: at most {self.bound:.1e}, seen in float32 "
+            f"{self.float32_seen:.1e}; {self.seconds:.1f} s"
+        )
+
+    def _repr_html_(self) -> str:
+        return _paragraph(str(self))
+
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A word after which the network, run in the precision asked for, is wrong: what it said, and should have said."""
+    """A word after which the network, run in the precision asked for, is wrong: what it said, and should have said.
+
+    machine: the one it was compared with, whose names the text of this uses.
+    """
 
     word: tuple[int, ...]
     said: int
     expected: int
     states: int
     seconds: float
+    machine: Machine | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """The word, what the network says to it, and what it should say."""
+        word, said, expected = _in_names(self.machine, self.word, self.said, self.expected)
+        return f"wrong: to {word} it says {said}, and should say {expected}"
+
+    def _repr_html_(self) -> str:
+        return _paragraph(str(self))
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Neither: why, and how far the search went. word: where it came to an end, if at a word. advice: what to do."""
+    """Neither: why, and how far the search went. word: where it came to an end, if at a word. advice: what to do.
+
+    machine: the one it was compared with, whose names the text of this uses.
+    """
 
     reason: str
     states: int
     seconds: float
     word: tuple[int, ...] | None = None
     advice: str = ""
+    machine: Machine | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """The reason, where the search ended, and what to do."""
+        where = "" if self.word is None else f", after {_in_names(self.machine, self.word)[0]}"
+        return f"unknown: {self.reason}{where}" + (f"; what to do: {self.advice}" if self.advice else "")
+
+    def _repr_html_(self) -> str:
+        return _paragraph(str(self))
+
+
+def _in_names(machine: Machine | None, word: tuple[int, ...], *outputs: int) -> list[str]:
+    """A word and outputs in the machine's names; as numbers, where it has none."""
+    if machine is None:
+        return [str(list(word)), *map(str, outputs)]
+    named = repr(machine.word(word)) if machine.symbol_names is not None else str(list(word))
+    return [named, *map(machine.output, outputs)]
+
+
+def _paragraph(text: str) -> str:
+    verdict, rest = text.split(":", 1)
+    return element("p", element("strong", verdict), ":", rest)

@@ -73,7 +73,7 @@ class ProductWalk:
             return self._unknown(str(error), start, advice.ARITHMETIC)
 
     def _unknown(self, reason: str, start: float, what_to_do: str, word: tuple[int, ...] | None = None) -> Unknown:
-        return Unknown(reason, len(self.seen), time.monotonic() - start, word, what_to_do)
+        return Unknown(reason, len(self.seen), time.monotonic() - start, word, what_to_do, self.machine)
 
     def _run(
         self, max_states: int, watch: Callable[[int, int], None] | None, start: float
@@ -113,7 +113,7 @@ class ProductWalk:
     def replay(self, words: Array, start: float) -> Counterexample | None:
         """What the network itself says to the words, one step after the other; None if it is right after all."""
         found = first_mistake(self.model, self.machine, self.asked, words)
-        return None if found is None else Counterexample(*found, len(self.seen), time.monotonic() - start)
+        return None if found is None else Counterexample(*found, len(self.seen), time.monotonic() - start, self.machine)
 
 
 @dataclass

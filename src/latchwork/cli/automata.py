@@ -130,18 +130,12 @@ def certify(
             watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
         )
     if isinstance(result, Proof):
-        further = f", or within {result.tolerance:g} of exact" if result.tolerance else ""
-        typer.echo(
-            f"proved: right on all words of {made.name}, of any length, in {result.precision}, whatever the order of "
-            f"its sums{further}.\n"
-            f"{result.states:,} states, margin {result.margin:.3g}; rounding: at most {result.bound:.1e}, seen in "
-            f"float32 {result.float32_seen:.1e}; {result.seconds:.1f} s"
-        )
+        typer.echo(result)
         return
     if isinstance(result, Counterexample):
-        typer.echo(f"wrong: to {list(result.word)} it says {result.said}, and should say {result.expected}")
+        typer.echo(result)
         raise typer.Exit(NO)
-    typer.echo(f"unknown: {result.reason}\nwhat to do: {result.advice}", err=True)
+    typer.echo(result, err=True)
     raise typer.Exit(UNKNOWN)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latchwork.markup import table
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM
 from latchwork.modules import Cell, MinMaxNeuron, State
 
@@ -72,15 +73,23 @@ class LatchReport:
             state=then.state,
         )
 
-    def __str__(self) -> str:
-        """A table, one line a layer: mean shares in percent, and the range of values."""
+    def _rows(self) -> list[list[str]]:
+        """Headings, then for each layer the mean shares in percent, and the range of values."""
         names = (*CAUSES, "dead")
-        lines = ["layer " + "".join(f"{name:>8}" for name in names) + f"{'stuck':>8}   from       to"]
+        rows = [["layer", *names, "stuck", "from", "to"]]
         for layer in range(len(self.left)):
             shares = [self.share(name)[layer].mean().item() for name in names] + [self.stuck[layer].item()]
             low, high = self.lowest[layer].min().item(), self.highest[layer].max().item()
-            lines.append(f"{layer:5} " + "".join(f"{100 * each:7.1f}%" for each in shares) + f"{low:7.3g}  {high:7.3g}")
-        return "\n".join(lines)
+            rows.append([str(layer), *(f"{100 * each:.1f}%" for each in shares), f"{low:.3g}", f"{high:.3g}"])
+        return rows
+
+    def __str__(self) -> str:
+        """A table, one line a layer: mean shares in percent, and the range of values."""
+        return "\n".join(f"{row[0]:>5} " + "".join(f"{each:>8}" for each in row[1:]) for row in self._rows())
+
+    def _repr_html_(self) -> str:
+        header, *rows = self._rows()
+        return table(header, rows)
 
 
 def latch_report(

@@ -14,6 +14,8 @@ from latchwork.files import write_text
 if TYPE_CHECKING:
     from latchwork.machines.machine import Machine
 
+ACCEPT = 1  # the output of a word that is in the language
+LONGEST = 40  # characters of a name
 RADIUS = 18  # of a state, in pixels
 SPACE = 90  # between neighbours on the circle
 LINE, LETTER = 13, 6.2  # the height of a line of text and the width of a letter, in pixels
@@ -31,9 +33,15 @@ DOT_STYLE = (
 
 
 def dot_text(machine: Machine) -> str:
-    """A directed graph; each arrow carries its symbols with their outputs, as symbol/output."""
-    lines = ["digraph machine {", *DOT_STYLE, f"  start -> {machine.start};"]
-    for (state, following), labels in _arrows(machine).items():
+    """A directed graph; each arrow carries its symbols with their outputs, as symbol/output.
+
+    A machine that says whether a word is in a language is drawn as an automaton: accepting states are double circles,
+    and arrows carry symbols alone. Its states are split where one is both accepting and rejecting (`Machine.moore`).
+    """
+    drawn, accepting = _acceptor(machine)
+    lines = ["digraph machine {", *DOT_STYLE, *(f"  {state} [shape=doublecircle];" for state in sorted(accepting))]
+    lines.append(f"  start -> {drawn.start};")
+    for (state, following), labels in _arrows(drawn).items():
         text = "\\n".join(each.replace("\\", "\\\\").replace('"', '\\"') for each in labels)
         lines.append(f'  {state} -> {following} [label="{text}"];')
     return "\n".join([*lines, "}", ""])
@@ -43,8 +51,21 @@ def draw(machine: Machine, path: Path) -> None:
     """Write an SVG file."""
     if path.suffix != ".svg":
         raise ValueError(f"path must end in .svg; got {str(path)!r}")
+    write_text(path, svg_text(machine))
+
+
+def svg_text(machine: Machine) -> str:
+    """The picture as SVG: by the program `dot` where there is one, else with the states on a circle."""
     program = shutil.which("dot")
-    write_text(path, _circle(machine) if program is None else _graphviz(program, machine))
+    return _circle(machine) if program is None else _graphviz(program, machine)
+
+
+def _acceptor(machine: Machine) -> tuple[Machine, set[int]]:
+    """The machine to draw, and the states to draw with double circles."""
+    if not machine.is_acceptor:
+        return machine, set()
+    split = machine.moore()
+    return split, set(split.transitions[split.outputs == ACCEPT].tolist())
 
 
 def _graphviz(program: str, machine: Machine) -> str:
@@ -62,29 +83,36 @@ def _graphviz(program: str, machine: Machine) -> str:
 
 
 def _arrows(machine: Machine) -> dict[tuple[int, int], list[str]]:
-    """From each state to each of its successors: a label for each output, such as "a, b/0"."""
-    names = [machine.symbol(k) for k in range(machine.n_symbols)]
+    """From each state to each of its successors: a label for each output, such as "a, b/0"; an acceptor's without."""
+    names = [_shown(machine.symbol(k)) for k in range(machine.n_symbols)]
     found: dict[tuple[int, int], dict[int, list[int]]] = {}
     for state, (following, outputs) in enumerate(
         zip(machine.transitions.tolist(), machine.outputs.tolist(), strict=True)
     ):
         for symbol, (after, output) in enumerate(zip(following, outputs, strict=True)):
             found.setdefault((state, after), {}).setdefault(output, []).append(symbol)
+    ends = ["" if machine.is_acceptor else f"/{_shown(machine.output(k))}" for k in range(machine.n_outputs)]
     return {
-        arrow: [f"{_several(names, numbers)}/{machine.output(output)}" for output, numbers in by_output.items()]
+        arrow: [_several(names, numbers) + ends[output] for output, numbers in by_output.items()]
         for arrow, by_output in found.items()
     }
 
 
-def _several(names: list[str], numbers: list[int]) -> str:
-    """The names of these symbols; three or more neighbours as the first and the last.
+def _shown(name: str) -> str:
+    """A name without what cannot be printed, and not without end."""
+    name = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
-    >>> _several(list("abcdefg"), [0, 2, 3, 4, 5])
-    'a, c…f'
+
+def _several(names: list[str], numbers: list[int]) -> str:
+    """The names of these symbols; three or more that follow each other, in number and in name, as first and last.
+
+    >>> _several(list("abcdefg"), [0, 2, 3, 4, 5]), _several(["login", "logout", "pay"], [0, 1, 2])
+    ('a, c…f', 'login, logout, pay')
     """
     words, first = [], 0
     for k, number in enumerate(numbers):
-        if k + 1 < len(numbers) and numbers[k + 1] == number + 1:
+        if k + 1 < len(numbers) and numbers[k + 1] == number + 1 and _follows(names[number], names[number + 1]):
             continue
         run = [names[each] for each in numbers[first : k + 1]]
         words += [f"{run[0]}…{run[-1]}"] if len(run) > 2 else run
@@ -92,8 +120,16 @@ def _several(names: list[str], numbers: list[int]) -> str:
     return ", ".join(words)
 
 
+def _follows(one: str, two: str) -> bool:
+    """Whether a reader knows that nothing comes between two names: whole numbers, letters."""
+    if one.isdecimal() and two.isdecimal() and len(two) < 10:
+        return int(two) == int(one) + 1
+    return len(one) == len(two) == 1 and one.isalnum() and two.isalnum() and ord(two) == ord(one) + 1
+
+
 def _circle(machine: Machine) -> str:
     """States on a circle, clockwise from the left; arrows bent to their left, so that there and back are two."""
+    machine, accepting = _acceptor(machine)
     states = machine.n_states
     ring = max(SPACE, SPACE * states / (2 * pi)) if states > 1 else 0.0
     angles = [pi + 2 * pi * state / states for state in range(states)]
@@ -136,7 +172,11 @@ def _circle(machine: Machine) -> str:
     side = out + 1.2  # beside the loop
     tip = x + RADIUS * cos(side), y + RADIUS * sin(side)
     arrow(x + 2.5 * RADIUS * cos(side), y + 2.5 * RADIUS * sin(side), "L", *tip)
-    circles = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>' for x, y in places]
+    circles = [
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
+        for state, (x, y) in enumerate(places)
+        for radius in ([RADIUS, RADIUS - 4] if state in accepting else [RADIUS])
+    ]
     for state, (x, y) in enumerate(places):
         text(x, y, [str(state)])
     head = (

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = numpy.ndarray
 Names = Sequence[str] | None
 MOST_BYTES = 1 << 30  # of a file
+MOST_DRAWN = 50  # states, in a notebook
 ACCEPTANCE = ("reject", "accept")  # the outputs of a machine that says whether a word is in a language
 
 
@@ -171,6 +172,11 @@ class Machine:
         """One more than the largest output."""
         return int(self.outputs.max()) + 1
 
+    @property
+    def is_acceptor(self) -> bool:
+        """Whether its outputs say that a word is in a language: they are named `ACCEPTANCE`."""
+        return self.output_names == ACCEPTANCE
+
     def symbol(self, number: int) -> str:
         """The name of a symbol; its number, if it has none."""
         return str(number) if self.symbol_names is None else self.symbol_names[number]
@@ -211,6 +217,26 @@ class Machine:
         return self._with(
             block[machine.transitions[states]], machine.outputs[states], int(block[machine.start])
         ).reachable()
+
+    def moore(self) -> Machine:
+        """A machine that does the same, in which all steps that lead to one state give the same output.
+
+        States are split where they must be. The start has no step that leads to it; it is the split state that makes
+        the machine smallest.
+        >>> machine = Machine.from_regex("(a|b)*ab")  # the state after ab goes on as that after bb
+        >>> machine.n_states, machine.moore().n_states
+        (2, 3)
+        """
+
+        def successors(node: tuple[int, int]) -> list[tuple[int, int]]:
+            rows = self.transitions[node[0]].tolist(), self.outputs[node[0]].tolist()
+            return list(zip(*rows, strict=True))
+
+        given = numpy.unique(self.outputs[self.transitions == self.start]).tolist() or [0]
+        states, rows = min(
+            (explore((self.start, output), successors) for output in given), key=lambda each: len(each[0])
+        )
+        return self._with(numpy.array(rows), self.outputs[[state for state, _ in states]])
 
     def product(self, other: Machine) -> Machine:
         """Both at once: where this gives a and the other gives b, the product gives a * other.n_outputs + b."""
@@ -290,6 +316,12 @@ class Machine:
         return (
             f"Machine(states={self.n_states}, symbols={self.n_symbols}, outputs={self.n_outputs}, start={self.start})"
         )
+
+    def _repr_svg_(self) -> str | None:
+        """The picture, in a notebook; None where there are too many states for one."""
+        from latchwork.machines.drawing import svg_text
+
+        return svg_text(self) if self.n_states <= MOST_DRAWN else None
 
     def _form(self) -> tuple[tuple[int, int], bytes, bytes]:
         """What is the same for machines that differ in names alone, and for no others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,20 +24,35 @@ INPUTS, OUTPUTS = ("tokens", "conv", "x"), ("logits", "next_conv", "next_x")
 SIDE_BY_SIDE = 12  # steps; for fewer, chunks side by side are more nodes than a loop
 
 
-def export_step(model: MinMaxRNC_LM, path: str | os.PathLike[str], *, batch_size: int | None = None) -> None:
+def export_step(
+    model: MinMaxRNC_LM,
+    path: str | os.PathLike[str],
+    *,
+    batch_size: int | None = None,
+    symbol_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> None:
     """Write an ONNX graph of one step, for decoding: `export_chunk` with length 1."""
-    export_chunk(model, path, length=1, batch_size=batch_size)
+    export_chunk(model, path, length=1, batch_size=batch_size, symbol_names=symbol_names, output_names=output_names)
 
 
 def export_chunk(
-    model: MinMaxRNC_LM, path: str | os.PathLike[str], *, length: int, batch_size: int | None = None
+    model: MinMaxRNC_LM,
+    path: str | os.PathLike[str],
+    *,
+    length: int,
+    batch_size: int | None = None,
+    symbol_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
 ) -> None:
     """Write an ONNX graph of `length` steps, as the model computes them in eval mode.
 
     Inputs: tokens (B, length) int64, and the two tensors of a State, conv (n_layers, B, d_model) and
     x (n_layers, B, d_state); `model.initial_state(B)` is the one to begin with. Outputs: logits
     (B, length, vocab_size), next_conv and next_x, to be given to the next call, of this graph or one of another length.
-    batch_size: B; None leaves it open, at no cost in onnxruntime.
+    batch_size: B; None leaves it open, at no cost in onnxruntime. symbol_names, output_names: of the first tokens, and
+    of the first logits, as those of a `Machine`; they are kept in the file's metadata, as JSON under
+    "latchwork.symbol_names" and "latchwork.output_names".
 
     The graph has no loop and no custom operator: the recurrence is written out as minima and maxima, exact as always.
     For degree one, chunks of sqrt(length) steps run side by side, about 7 sqrt(length) nodes a layer; for degree n
@@ -52,7 +68,21 @@ def export_chunk(
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must be in a folder that exists; got {path}")
-    _write(_program(model, length, batch_size), path)
+    metadata = {
+        f"latchwork.{name}": _names(name, names, model.vocab_size)
+        for name, names in (("symbol_names", symbol_names), ("output_names", output_names))
+        if names is not None
+    }
+    program = _program(model, length, batch_size)
+    program.model.metadata_props.update(metadata)
+    _write(program, path)
+
+
+def _names(name: str, names: Sequence[str], most: int) -> str:
+    """The names as JSON."""
+    if not 0 < len(names) <= most or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"{name} must be 1 to {most} names, one for each of the first tokens; got {names!r:.200}")
+    return json.dumps(list(names))
 
 
 class _Streaming(nn.Module):

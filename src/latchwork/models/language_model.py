@@ -45,6 +45,20 @@ class MinMaxRNC_LM(nn.Module):
         else:
             small_init_init_(self.head.weight, d_model)
 
+    def __repr__(self) -> str:
+        """One line: sizes. `print(model)` shows torch's tree of modules.
+
+        >>> MinMaxRNC_LM(20, MinMaxRNCLMConfig.small())
+        MinMaxRNC_LM(vocab_size=20, d_model=90, n_layers=2, d_state=40, 129,232 parameters)
+        """
+        shape = self.backbone.config
+        sizes = ", ".join(f"{name}={getattr(shape, name)}" for name in ("d_model", "n_layers", "d_state"))
+        return f"{type(self).__name__}(vocab_size={self.vocab_size}, {sizes}, {self.parameter_count():,} parameters)"
+
+    def __str__(self) -> str:
+        """The tree of modules, as torch prints it."""
+        return super().__repr__()
+
     def forward(
         self,
         tokens: Tensor,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from latchwork.markup import table
 from latchwork.tensor_files import read_tensors, write_tensors
 
 
@@ -33,6 +34,9 @@ class State(NamedTuple):
     def __repr__(self) -> str:
         """Shapes and types, not numbers."""
         return f"State(conv={_describe(self.conv)}, x={_describe(self.x)})"
+
+    def _repr_html_(self) -> str:
+        return table(("State", "shape and type"), [(name, _describe(part)) for name, part in self._asdict().items()])
 
     @property
     def batch_size(self) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from latchwork.markup import Markup, element, join
 from latchwork.reports.figures import INK, PAPER
-from latchwork.reports.markup import Markup, element, join
 from latchwork.reports.pictures import Picture
 from latchwork.reports.records import Group, Record
 from latchwork.reports.tables import Cell, Table

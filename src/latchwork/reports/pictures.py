@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from latchwork.markup import slug
 from latchwork.reports.figures import (
     BAND,
     STEPS,
@@ -18,7 +19,6 @@ from latchwork.reports.figures import (
     plot_training,
     render,
 )
-from latchwork.reports.markup import slug
 from latchwork.reports.records import Group, Record, best_run
 from latchwork.reports.tables import TITLES
 

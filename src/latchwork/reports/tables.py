@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from latchwork.evaluation.statistics import FEW, wilson
-from latchwork.reports.markup import slug
+from latchwork.markup import slug
 from latchwork.reports.records import Group, natural
 
 CHECK, NOTHING = "✓", "–"

@@ -86,6 +86,10 @@ class Task(ABC):
     splits: Mapping[str, Split]
     pad: int = 0
 
+    def __repr__(self) -> str:
+        """One line: the class, the name that `make_task` takes, and the number of tokens."""
+        return f"{type(self).__name__}({self.name!r}, vocabulary={self.vocabulary})"
+
     @abstractmethod
     def blocks(self, split: str, lengths: Array, random: Random) -> Iterator[tuple[Array, Array]]:
         """Tokens and answers, (rows, BLOCK) each, block after block without end.

@@ -36,6 +36,12 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
     return Markup(between.join(part if isinstance(part, Markup) else escape(str(part)) for part in parts))
 
 
+def table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
+    """A table: one line of headings, then the rows."""
+    head = element("tr", *(element("th", each) for each in header))
+    return element("table", head, *(element("tr", *(element("td", each) for each in row)) for row in rows))
+
+
 def slug(text: str) -> str:
     """A word for ids and file names: the text itself if it is a short word of a-z, 0-9 and _; else one with a hash.
 
