@@ -90,9 +90,7 @@ def _gradient(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:
 
 
 _ARGUMENTS = "Tensor u, Tensor before, Tensor weight, Tensor? bias, bool silu"
-dispatch.register(
-    f"causal_conv({_ARGUMENTS}) -> Tensor", _run, lambda u, *_: u.new_empty(u.shape), _save, _gradient
-)
+dispatch.register(f"causal_conv({_ARGUMENTS}) -> Tensor", _run, lambda u, *_: u.new_empty(u.shape), _save, _gradient)
 dispatch.register(
     f"causal_conv_backward(Tensor grad_y, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor)",
     _backward,

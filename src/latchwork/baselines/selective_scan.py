@@ -121,12 +121,28 @@ _Tensors = tuple[Tensor, ...]
 
 
 def _run(
-    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, skip: Tensor, gate: Tensor, x0: Tensor, keep: bool
+    dt: Tensor,
+    u: Tensor,
+    write: Tensor,
+    read: Tensor,
+    decay: Tensor,
+    skip: Tensor,
+    gate: Tensor,
+    x0: Tensor,
+    keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, the last state, and the states that the gradient needs if they are to be kept."""
-    y, x, kept = (kernel.empty(*each.shape, like=u) for each in _run_fake(dt, u, write, read, decay, skip, gate, x0, keep))
-    kernel.run("selective_scan", kernel.SelectiveScan, **_given(dt, u, write, read, decay, skip, gate, x0),
-               y=y, x=x, kept=kept if keep else None)
+    y, x, kept = (
+        kernel.empty(*each.shape, like=u) for each in _run_fake(dt, u, write, read, decay, skip, gate, x0, keep)
+    )
+    kernel.run(
+        "selective_scan",
+        kernel.SelectiveScan,
+        **_given(dt, u, write, read, decay, skip, gate, x0),
+        y=y,
+        x=x,
+        kept=kept if keep else None,
+    )
     return y, x, kept
 
 
@@ -140,7 +156,15 @@ def _given(*tensors: Tensor) -> dict[str, Any]:
 
 
 def _run_fake(
-    dt: Tensor, u: Tensor, write: Tensor, read: Tensor, decay: Tensor, skip: Tensor, gate: Tensor, x0: Tensor, keep: bool
+    dt: Tensor,
+    u: Tensor,
+    write: Tensor,
+    read: Tensor,
+    decay: Tensor,
+    skip: Tensor,
+    gate: Tensor,
+    x0: Tensor,
+    keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     B, N, D = x0.shape
     kept = u.new_empty(B, -(-u.shape[1] // KERNEL_SEGMENT), N, D) if keep else u.new_empty(0)
