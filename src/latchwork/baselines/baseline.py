@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 
@@ -86,6 +87,24 @@ class Baseline(nn.Module, ABC):
                 f"got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
         return u
+
+    def _embed_and_map(
+        self, embedding: nn.Embedding, tokens: Tensor, function: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The embeddings u (B, T, width), and function(u), which looks at each step by itself.
+
+        It is computed once for each token of the vocabulary, where that is less than for each step.
+        """
+        u = self._embed(embedding, tokens)
+        if 4 * self.vocabulary > tokens.numel():
+            return u, function(u)
+        return u, F.embedding(tokens, function(embedding.weight))
+
+
+def head_norm(y: Tensor, heads: int, epsilon: float) -> Tensor:
+    """y (B, T, heads d), each head of each step with mean 0 and variance 1."""
+    d = y.shape[-1] // heads
+    return F.layer_norm(y.view(*y.shape[:-1], heads, d), (d,), eps=epsilon).flatten(-2)
 
 
 def detach(state: Any) -> Any:

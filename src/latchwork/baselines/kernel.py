@@ -52,20 +52,59 @@ class CausalConv(ctypes.Structure):
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv)
+class Gru(ctypes.Structure):
+    """A GRU's recurrence."""
+
+    _fields_ = (
+        *_integers("batch", "time", "width", "threads"),
+        *_rows("drive", "y"),
+        *_pointers("weight", "bias", "h0"),
+        *_rows("tape", "grad_y", "grad_drive", "grad_hidden"),
+        *_pointers("grad_h0"),
+    )
 
 
-def _differs() -> None:
+class Slstm(ctypes.Structure):
+    """An sLSTM's recurrence."""
+
+    _fields_ = (
+        *_integers("batch", "time", "heads", "width", "threads"),
+        *_pointers("first", "second", "bias", "recurrent", "y0", "c0", "n0", "m0"),
+        *_rows("y"),
+        *_pointers("c", "n", "m", "tape"),
+        *_rows("grad_y"),
+        *_pointers("grad_c", "grad_n", "grad_first", "grad_second", "grad_y0", "grad_c0", "grad_n0"),
+    )
+
+
+class Mlstm(ctypes.Structure):
+    """An mLSTM's recurrence."""
+
+    _fields_ = (
+        *_integers("batch", "time", "heads", "keys", "values", "threads"),
+        ("scale", ctypes.c_double),
+        ("epsilon", ctypes.c_double),
+        *_rows("q", "k", "v", "i", "f", "y"),
+        *_pointers("cn0", "m0", "cn", "m", "tape_cn", "tape_m"),
+        *_rows("grad_y", "grad_q", "grad_k", "grad_v", "grad_i", "grad_f"),
+        *_pointers("grad_cn", "grad_cn0"),
+    )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Gru, Slstm, Mlstm)
+
+
+def _compare_sizes() -> None:
     for each in STRUCTURES:
         if cpu.library().latchwork_size(each.__name__.encode()) != ctypes.sizeof(each):
             raise RuntimeError(
-                f"the C++ kernel is of another version of latchwork: the size of its structure {each.__name__} differs; "
-                "reinstall the package"
+                f"the C++ kernel is of another version of latchwork: the size of its structure {each.__name__} "
+                "differs; reinstall the package"
             )
 
 
 if cpu.MISSING is None:
-    _differs()
+    _compare_sizes()
 
 
 def takes(first: Tensor, *others: Tensor | None) -> bool:
@@ -86,7 +125,7 @@ def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
 def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
     """Call `latchwork_NAME`: a tensor goes where the structure has an address, or a Rows; None is no address."""
     kinds = dict(structure._fields_)  # type: ignore[arg-type]
-    problem = structure(threads=torch.get_num_threads())
+    problem: Any = structure(threads=torch.get_num_threads())
     for field, value in values.items():
         if kinds[field] is Rows:
             value = cpu.rows(value)

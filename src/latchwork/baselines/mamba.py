@@ -60,17 +60,28 @@ class Mamba(Baseline):
 
     def _run(self, tokens: Tensor, state: tuple[MambaState, ...]) -> tuple[Tensor, tuple[MambaState, ...]]:
         backbone = self.network.backbone
-        u, after = self._embed(backbone.embeddings, tokens), []
+        first, after = backbone.layers[0], []
+        u, mapped = self._embed_and_map(
+            backbone.embeddings, tokens, lambda each: first.mixer.in_proj(_norm(first.norm, each))
+        )
         for block, before in zip(backbone.layers, state, strict=True):
-            y, now = _mix(block.mixer, block.norm(u), before)
+            mapped = mapped if block is first else block.mixer.in_proj(_norm(block.norm, u))
+            y, now = _mix(block.mixer, mapped, before)
             u = u + y
             after.append(now)
-        return self.network.lm_head(backbone.norm_f(u)), tuple(after)
+        return self.network.lm_head(_norm(backbone.norm_f, u)), tuple(after)
 
 
-def _mix(mixer: Any, u: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
-    """What transformers' MambaMixer computes of u (B, T, width), going on from a state."""
-    v, gate = mixer.in_proj(u).chunk(2, -1)
+def _norm(norm: Any, u: Tensor) -> Tensor:
+    """transformers' MambaRMSNorm, which computes in float32 whatever u is, in u's own dtype."""
+    scale: Tensor = (u.square().mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt()
+    weight: Tensor = norm.weight
+    return u * scale * weight
+
+
+def _mix(mixer: Any, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
+    """What transformers' MambaMixer computes after its in_proj, going on from a state."""
+    v, gate = mapped.chunk(2, -1)
     v, conv = causal_conv(mixer.conv1d, v, state.conv, silu=True)
     dt, write, read = mixer.x_proj(v).split([mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size], -1)
     decay = -mixer.A_log.exp().T

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
-from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_scan
+from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 from latchwork.baselines.xlstm_stack import XLSTMStack
 
@@ -46,15 +47,14 @@ class MLSTM(XLSTMStack):
 
     @staticmethod
     def _mix(layer: Any, u: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
-        B, T, _ = u.shape
         cell, heads = layer.mlstm_cell, layer.config.num_heads
         u, gate = layer.proj_up(u).chunk(2, -1)
-        mixed, conv = causal_conv(layer.conv1d.conv, u, state.conv)
-        mixed = layer.conv_act_fn(mixed)
+        mixed, conv = causal_conv(layer.conv1d.conv, u, state.conv, silu=True)
         q, k, v = layer.q_proj(mixed), layer.k_proj(mixed), layer.v_proj(u.contiguous())
         together = torch.cat([q, k, v], -1)
-        i, f = cell.igate(together).transpose(1, 2), cell.fgate(together).transpose(1, 2)  # (B, H, T)
-        q, k, v = (each.view(B, T, heads, -1).transpose(1, 2) for each in (q, k, v))  # (B, H, T, d)
-        y, after = mlstm_scan(q, k * k.shape[-1] ** -0.5, v, i, f, state.cell)
-        y = cell.outnorm(y).transpose(1, 2).reshape(B, T, -1) + layer.learnable_skip * mixed
+        y, after = mlstm_heads(
+            q, k, v, cell.igate(together), cell.fgate(together), state.cell, scale=(q.shape[-1] // heads) ** -0.5
+        )
+        norm = cell.outnorm
+        y = head_norm(y, heads, norm.eps) * norm.weight_proxy + layer.learnable_skip * mixed
         return layer.dropout(layer.proj_down(y * layer.ogate_act_fn(gate))), MLSTMState(conv, after)

@@ -1,13 +1,17 @@
-"""LSTM and GRU, as torch has them."""
+"""LSTM and GRU with torch's weights."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latchwork.baselines import kernel
 from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.gru_scan import gru_scan
 from latchwork.modules.init import small_init_init_
 
 
@@ -26,5 +30,15 @@ class Recurrent(Baseline):
         return (h, h.clone()) if isinstance(self.layers, nn.LSTM) else h
 
     def _run(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        y, state = self.layers(self._embed(self.embedding, tokens), state)
-        return F.linear(y, self.embedding.weight), state
+        if isinstance(self.layers, nn.LSTM) or not kernel.takes(self.embedding.weight, state):
+            y, state = self.layers(self._embed(self.embedding, tokens), state)
+            return F.linear(y, self.embedding.weight), state
+        after: list[Tensor] = []
+        for weight, recurrent, bias, recurrent_bias, before in zip(
+            *zip(*self.layers.all_weights, strict=True), state, strict=True
+        ):
+            drive = partial(F.linear, weight=weight, bias=bias)
+            mapped = drive(y) if after else self._embed_and_map(self.embedding, tokens, drive)[1]
+            y = gru_scan(mapped, recurrent, recurrent_bias, before)
+            after.append(y[:, -1])
+        return F.linear(y, self.embedding.weight), torch.stack(after)

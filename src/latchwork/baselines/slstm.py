@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
 from latchwork.baselines.packages import load
-from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_scan
+from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
 from latchwork.baselines.xlstm_stack import XLSTMStack
 
 
@@ -47,15 +47,18 @@ class SLSTM(XLSTMStack):
 
     @staticmethod
     def _mix(layer: Any, u: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
-        B, T, _ = u.shape
-        heads, d = layer.config.num_heads, layer.slstm_cell.head_dim
-        v, conv = causal_conv(layer.conv1d.conv, u, state.conv)
-        v = F.silu(v)
+        heads = layer.config.num_heads
+        v, conv = causal_conv(layer.conv1d.conv, u, state.conv, silu=True)
         # As the package has it: its fgate drives i and its igate drives f.
-        gates = [layer.fgate(v), layer.igate(v), layer.zgate(u), layer.ogate(u)]
-        bias = layer.slstm_cell._bias_.view(4, heads, d).transpose(0, 1)
-        drive = torch.stack([each.view(B, T, heads, d) for each in gates], 3) + bias  # (B, T, H, 4, d)
-        drive = drive.permute(1, 2, 0, 3, 4).reshape(T, heads, B, 4 * d)
-        y, cell = slstm_scan(drive, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
-        y = layer.group_norm(layer.dropout(y.permute(2, 1, 0, 3)))  # (B, H, T, d)
-        return y.transpose(1, 2).reshape(B, T, -1), SLSTMState(conv, cell)
+        first = _by_heads(v, layer.fgate.weight, layer.igate.weight)
+        second = _by_heads(u, layer.zgate.weight, layer.ogate.weight)
+        bias = layer.slstm_cell._bias_.view(4, heads, -1).transpose(0, 1)
+        y, cell = slstm_heads(first, second, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
+        norm = layer.group_norm
+        return head_norm(layer.dropout(y), heads, norm.eps) * norm.weight_proxy, SLSTMState(conv, cell)
+
+
+def _by_heads(u: Tensor, *weights: Tensor) -> Tensor:
+    """u (B, T, heads d) times the weights (heads, d, d), one after the other: (heads, B, T, 2 d)."""
+    weight, (B, T, _) = torch.cat(weights, 1).transpose(1, 2), u.shape
+    return (u.reshape(B * T, len(weight), -1).transpose(0, 1) @ weight).view(len(weight), B, T, -1)

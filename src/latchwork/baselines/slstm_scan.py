@@ -1,12 +1,15 @@
-"""The recurrence of the sLSTM, in plain torch."""
+"""The recurrence of the sLSTM: in plain torch, and as an operation of the C++ kernel."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from latchwork.baselines import kernel
+from latchwork.ops import dispatch
 
 
 class SLSTMCellState(NamedTuple):
@@ -37,3 +40,95 @@ def slstm_scan(u: Tensor, recurrent: Tensor, state: SLSTMCellState) -> tuple[Ten
         y, m = o.sigmoid() * c / n, m_next
         outputs.append(y)
     return torch.stack(outputs), SLSTMCellState(y, c, n, m)
+
+
+def slstm_heads(
+    first: Tensor, second: Tensor, bias: Tensor, recurrent: Tensor, state: SLSTMCellState
+) -> tuple[Tensor, SLSTMCellState]:
+    """`slstm_scan` with its drive in two parts, by the C++ kernel where it can; y is (B, T, H d).
+
+    first: (H, B, T, 2 d), what drives i and f. second: likewise z and o. bias: (H, 4, d). recurrent: (H, d, 4 d).
+    """
+    given = (first, second, bias, recurrent, *state)
+    if first.numel() and kernel.takes(*given):
+        y, c, n, m, _ = torch.ops.latchwork.slstm(*given, torch.is_grad_enabled())
+        return y, SLSTMCellState(y[:, -1].view(y.shape[0], len(first), -1).transpose(0, 1), c, n, m)
+    u = torch.cat([first, second], -1) + bias.flatten(1)[:, None, None]  # (H, B, T, 4 d)
+    y, state = slstm_scan(u.permute(2, 0, 1, 3), recurrent, state)
+    return y.permute(2, 0, 1, 3).flatten(2), state
+
+
+_NAMES = ("first", "second", "bias", "recurrent", "y0", "c0", "n0", "m0")
+_Tensors = tuple[Tensor, ...]
+
+
+def _given(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
+    H, B, T, _ = tensors[0].shape
+    values = dict(zip(_NAMES, (each.contiguous() for each in tensors), strict=True))
+    return {"batch": B, "time": T, "heads": H, "width": tensors[4].shape[2], **values}
+
+
+def _run(*inputs: Any) -> _Tensors:
+    """Every y, the last c, n, m, and what the gradient needs if it is to be kept."""
+    y, c, n, m, tape = (kernel.empty(*each.shape, like=inputs[0]) for each in _run_fake(*inputs))
+    kernel.run("slstm", kernel.Slstm, **_given(inputs[:8]), y=y, c=c, n=n, m=m, tape=tape if inputs[8] else None)
+    return y, c, n, m, tape
+
+
+def _run_fake(first: Tensor, *rest: Any) -> _Tensors:
+    (H, B, T, _), state, keep = first.shape, rest[3], rest[7]
+    d = state.shape[2]
+    tape = first.new_empty(H, B, T, 7 * d) if keep else first.new_empty(0)
+    return first.new_empty(B, T, H * d), *(state.new_empty(state.shape) for _ in range(3)), tape
+
+
+def _backward(
+    grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, y: Tensor, tape: Tensor, *given: Tensor
+) -> _Tensors:
+    """The gradients of the first seven tensors: m has none."""
+    (grad_y,) = kernel.contiguous([grad_y])
+    values, (H, B, T, _) = _given(given), given[0].shape
+    grad_first, grad_second = (kernel.empty(*given[0].shape, like=y) for _ in range(2))
+    starts = [torch.empty_like(values["c0"]) for _ in range(3)]
+    grads = {"grad_first": grad_first, "grad_second": grad_second}
+    grads |= dict(zip(("grad_y0", "grad_c0", "grad_n0"), starts, strict=True))
+    ends = {"grad_c": grad_c, "grad_n": grad_n}
+    ends = {name: None if each is None else each.contiguous() for name, each in ends.items()}
+    kernel.run("slstm_back", kernel.Slstm, **values, tape=tape, grad_y=grad_y, **ends, **grads)
+    before = y.new_empty(H, B, T, y.shape[2] // H)
+    before[:, :, 0] = values["y0"]
+    before[:, :, 1:] = y.view(B, T, H, -1)[:, :-1].permute(2, 0, 1, 3)
+    parts = [each.flatten(1, 2) for each in (grad_first, grad_second)]
+    grad_recurrent = torch.cat([before.flatten(1, 2).transpose(1, 2) @ each for each in parts], -1)
+    grad_bias = torch.cat([each.sum(1).view(H, 2, -1) for each in parts], 1)
+    return grad_first, grad_second, grad_bias, grad_recurrent, *starts
+
+
+def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, y: Tensor, tape: Tensor, *given: Tensor) -> _Tensors:
+    return tuple(each.new_empty(each.shape) for each in given[:7])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
+    ctx.save_for_backward(output[0], output[4], *inputs[:8])
+    ctx.mark_non_differentiable(output[3], output[4])
+    ctx.set_materialize_grads(False)
+
+
+def _gradient(
+    ctx: Any, grad_y: Tensor | None, grad_c: Tensor | None, grad_n: Tensor | None, *_: object
+) -> tuple[Any, ...]:
+    dispatch.refuse_tangent(grad_y, grad_c, grad_n)
+    grad_y = torch.zeros_like(ctx.saved_tensors[0]) if grad_y is None else grad_y
+    return *torch.ops.latchwork.slstm_backward(grad_y, grad_c, grad_n, *ctx.saved_tensors), None, None
+
+
+_ARGUMENTS = ", ".join(f"Tensor {name}" for name in _NAMES)
+dispatch.register(
+    f"slstm({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
+)
+dispatch.register(
+    f"slstm_backward(Tensor grad_y, Tensor? grad_c, Tensor? grad_n, Tensor y, Tensor tape, {_ARGUMENTS}) -> "
+    f"({', '.join(['Tensor'] * 7)})",
+    _backward,
+    _backward_fake,
+)

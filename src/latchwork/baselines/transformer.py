@@ -130,7 +130,7 @@ class Block(nn.Module):
         before = cache.keys.shape[2]
         if before:
             k, v = torch.cat([cache.keys, k], 2), torch.cat([cache.values, v], 2)
-        if before or self.window is not None:
+        if before or (self.window is not None and self.window < T):
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(T, before, u.device))
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,22 +1,23 @@
-"""xLSTM-Large: the package xlstm's model on the kernels of mlstm_kernels that need no GPU."""
+"""xLSTM-Large: the weights of the package xlstm, run so that a state goes in and out."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from latchwork.baselines.baseline import Baseline
-from latchwork.baselines.mlstm_scan import MLSTMCellState
+from latchwork.baselines.baseline import Baseline, head_norm
+from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 
 
 class XLSTMLarge(Baseline):
     """xLSTMLarge with 4 heads and else its defaults, in float32.
 
-    The kernels run in the mode that the package calls inference, since its mode for training takes multiples of 64
-    steps only; both compute the same, and the gradient is torch's. The package's own forward changes the state that
-    it is given; ours does not.
+    The package's own forward gives the same logits; in the mode that it calls training it takes multiples of 64 steps
+    only.
     """
 
     def __init__(self, vocabulary: int, n_layers: int = 2, *, width: int) -> None:
@@ -50,9 +51,33 @@ class XLSTMLarge(Baseline):
 
     def _run(self, tokens: Tensor, state: tuple[MLSTMCellState, ...]) -> tuple[Tensor, tuple[MLSTMCellState, ...]]:
         backbone = self.network.backbone
-        u, after = self._embed(self.network.embedding, tokens), []
+        first, after = backbone.blocks[0], []
+        u, mapped = self._embed_and_map(
+            self.network.embedding, tokens, lambda each: _project(first.mlstm_layer, first.norm_mlstm(each))
+        )
         for block, before in zip(backbone.blocks, state, strict=True):
-            u, now = block(u, before)
-            after.append(MLSTMCellState(*now))
+            mapped = mapped if block is first else _project(block.mlstm_layer, block.norm_mlstm(u))
+            y, now = self._mix(block.mlstm_layer, mapped, before)
+            u = u + y
+            u = u + block.ffn(block.norm_ffn(u))
+            after.append(now)
         logits = self.network.lm_head(backbone.out_norm(u))
         return self._soft_cap(logits, self.network.config.output_logit_soft_cap), tuple(after)
+
+    def _mix(self, layer: Any, mapped: Tensor, state: MLSTMCellState) -> tuple[Tensor, MLSTMCellState]:
+        """What the package's mLSTMLayer computes after its projections, going on from a state."""
+        heads, norm, config = layer.config.num_heads, layer.multihead_norm, layer.mlstm_backend.config
+        keys, values = layer.qk_dim, layer.v_dim
+        q, k, v, o, gates = torch.split(mapped, [keys, keys, values, values, 2 * heads], -1)
+        i, f = self._soft_cap(gates, cap_value=layer.config.gate_soft_cap).chunk(2, -1)
+        q = q * (keys // heads) ** -0.5
+        y, now = mlstm_heads(q, k, v, i, f, state, scale=1.0, epsilon=config.eps)
+        y = head_norm(y, heads, norm.eps) * norm.weight
+        return layer.out_proj(o.sigmoid() * y), now
+
+
+def _project(layer: Any, u: Tensor) -> Tensor:
+    """q, k, v, and what drives the output gate, i and f, side by side: one matrix product."""
+    linears = [layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact]
+    biases = [u.new_zeros(each.out_features) if each.bias is None else each.bias for each in linears]
+    return F.linear(u, torch.cat([each.weight for each in linears]), torch.cat(biases))

@@ -27,9 +27,56 @@ struct CausalConv {
     float *grad_before, *grad_weight, *grad_bias;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv)
+// A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
+struct Gru {
+    int64_t batch, time, width, threads;
+    Rows drive, y;             // (B, T, 3 width), (B, T, width)
+    const float *weight, *bias;  // (3 width, width), (3 width)
+    const float* h0;           // (B, width)
+    Rows tape;                 // (B, T, 4 width): the gates and what the weight gives the new one; or none
+    Rows grad_y, grad_drive;
+    Rows grad_hidden;          // (B, T, 3 width), of the product of the weight with h
+    float* grad_h0;
+};
+
+// An sLSTM, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f and z, o.
+struct Slstm {
+    int64_t batch, time, heads, width, threads;
+    const float *first, *second;  // (heads, B, T, 2 width)
+    const float *bias, *recurrent;  // (heads, 4, width), (heads, width, 4, width)
+    const float *y0, *c0, *n0, *m0;  // (heads, B, width)
+    Rows y;                         // (B, T, heads width)
+    float *c, *n, *m;               // the last ones
+    float* tape;                    // (heads, B, T, 7 width), or null
+    Rows grad_y;
+    const float *grad_c, *grad_n;   // or null
+    float *grad_first, *grad_second, *grad_y0, *grad_c0, *grad_n0;
+};
+
+// An mLSTM, see baselines/mlstm_scan.py. c and n are one matrix (keys, values + 1), n its last column.
+struct Mlstm {
+    int64_t batch, time, heads, keys, values, threads;
+    double scale, epsilon;  // of k; of the denominator
+    Rows q, k, v;        // (B, T, heads keys), likewise, (B, T, heads values)
+    Rows i, f;           // (B, T, heads)
+    Rows y;              // (B, T, heads values)
+    const float *cn0, *m0;  // (B, heads, keys, values + 1), (B, heads)
+    float *cn, *m;          // the last ones
+    float *tape_cn, *tape_m;  // those before each chunk: (B, heads, chunks, keys, values + 1), (B, heads, chunks); or null
+    Rows grad_y, grad_q, grad_k, grad_v, grad_i, grad_f;
+    const float* grad_cn;  // or null
+    float* grad_cn0;
+};
+
+#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Gru) EACH(Slstm) EACH(Mlstm)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, selective_scan, SelectiveScan, 0)          \
     EACH(isa, selective_scan_back, SelectiveScan, 0)     \
     EACH(isa, causal_conv, CausalConv, 0)                \
-    EACH(isa, causal_conv_back, CausalConv, 0)
+    EACH(isa, causal_conv_back, CausalConv, 0)           \
+    EACH(isa, gru, Gru, 0)                               \
+    EACH(isa, gru_back, Gru, 0)                          \
+    EACH(isa, slstm, Slstm, 0)                           \
+    EACH(isa, slstm_back, Slstm, 0)                      \
+    EACH(isa, mlstm, Mlstm, 0)                           \
+    EACH(isa, mlstm_back, Mlstm, 0)

@@ -5,6 +5,8 @@
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
+#define ENTRY(name, structure) \
+    extern "C" int JOIN(latchwork_##name##_, LATCHWORK_ISA)(const structure* p) { return LATCHWORK_ISA::name(*p); }
 
 namespace LATCHWORK_ISA {
 

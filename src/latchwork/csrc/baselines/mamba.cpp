@@ -263,11 +263,7 @@ int causal_conv_back(const CausalConv& p) {
 
 }  // namespace LATCHWORK_ISA
 
-extern "C" {
-#define ENTRY(isa, name, structure, degree) \
-    int JOIN(latchwork_##name##_, isa)(const structure* p) { return LATCHWORK_ISA::name(*p); }
-ENTRY(LATCHWORK_ISA, selective_scan, SelectiveScan, 0)
-ENTRY(LATCHWORK_ISA, selective_scan_back, SelectiveScan, 0)
-ENTRY(LATCHWORK_ISA, causal_conv, CausalConv, 0)
-ENTRY(LATCHWORK_ISA, causal_conv_back, CausalConv, 0)
-}
+ENTRY(selective_scan, SelectiveScan)
+ENTRY(selective_scan_back, SelectiveScan)
+ENTRY(causal_conv, CausalConv)
+ENTRY(causal_conv_back, CausalConv)
