@@ -9,7 +9,7 @@ import torch
 from torch.export import Dim
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, State
-from latchwork.models import export
+from latchwork.models import export, onnx_graph
 from latchwork.models.export import export_chunk, export_step
 from latchwork.ops.reference import reference_scan
 
@@ -165,7 +165,7 @@ def test_the_recurrence_in_onnx_operators_equals_the_definition(unit, T):
     s, r = torch.randint(-3, 4, (2, T, *unit)) / 2, torch.randint(-3, 4, (2, T, *unit, *unit[1:])) / 2
     x0 = torch.randn(2, *unit)
     s[0, 1] = torch.nan
-    found = torch.from_numpy(export._scan(r.numpy(), s.numpy(), x0.numpy()).value)
+    found = torch.from_numpy(onnx_graph._scan(r.numpy(), s.numpy(), x0.numpy()).value)
     torch.testing.assert_close(found, reference_scan(r, s, x0), atol=0, rtol=0, equal_nan=True)
 
 
@@ -178,7 +178,7 @@ def test_a_file_is_written_whole_or_not_at_all(exported, monkeypatch, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(b"before")
     with pytest.raises(OSError, match="no space left"):
-        export._write(Program(), path)
+        onnx_graph.write(Program(), path)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("model.onnx", b"before")]
 
 
@@ -190,7 +190,7 @@ def test_weights_too_large_for_one_file_are_put_beside_it(exported, tmp_path):
             model = onnx.load(folder / "chunk.onnx")
             onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
 
-    export._write(Program(), tmp_path / "model.onnx")
+    onnx_graph.write(Program(), tmp_path / "model.onnx")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
     tokens, state = torch.randint(VOCABULARY, (2, LENGTH)), make_state(model, 2)
     assert_close(run(open_session(tmp_path / "model.onnx"), tokens, state), run(chunk, tokens, state))

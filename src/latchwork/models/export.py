@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from math import isqrt
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from latchwork.models import onnx_graph
 from latchwork.models.language_model import MinMaxRNC_LM
 from latchwork.modules.state import State
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
 INPUTS, OUTPUTS = ("tokens", "conv", "x"), ("logits", "next_conv", "next_x")
-SIDE_BY_SIDE = 12  # steps; for fewer, chunks side by side are more nodes than a loop
 
 
 def export_step(
@@ -61,13 +58,10 @@ def export_chunk(
     """
     if not isinstance(model, MinMaxRNC_LM):
         raise TypeError(f"model must be a MinMaxRNC_LM; got {type(model).__name__}")
-    if not isinstance(length, int) or length < 1:
-        raise ValueError(f"length must be an integer of at least 1; got {length!r}")
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        raise ValueError(f"batch_size must be an integer of at least 1, or None; got {batch_size!r}")
+    onnx_graph.check_count("length", length)
+    onnx_graph.check_count("batch_size", batch_size, optional=True)
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"path must be in a folder that exists; got {path}")
+    onnx_graph.check_path(path)
     metadata = {
         f"latchwork.{name}": _names(name, names, model.vocab_size)
         for name, names in (("symbol_names", symbol_names), ("output_names", output_names))
@@ -75,7 +69,7 @@ def export_chunk(
     }
     program = _program(model, length, batch_size)
     program.model.metadata_props.update(metadata)
-    _write(program, path)
+    onnx_graph.write(program, path)
 
 
 def _names(name: str, names: Sequence[str], most: int) -> str:
@@ -101,11 +95,6 @@ class _Streaming(nn.Module):
 
 
 def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXProgram:
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
     config = model.backbone.config
     units = {config.d_state // config.degree, *(number for number, _ in config.extra_units)}
     example = next(rows for rows in range(2, len(units) + 3) if rows not in units)  # torch would fix those, and 1
@@ -114,109 +103,4 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
     tokens = torch.zeros(rows, length, dtype=torch.long, device=state.x.device)
     free = torch.export.Dim.DYNAMIC
     shapes = None if batch_size else {"tokens": {0: "batch"}, "conv": {1: free}, "x": {1: free}}
-    with torch.no_grad(), _evaluating(model):
-        program = torch.onnx.export(
-            _Streaming(model).eval(),
-            (tokens, *state),
-            dynamo=True,
-            dynamic_shapes=shapes,
-            input_names=INPUTS,
-            output_names=OUTPUTS,
-            custom_translation_table={torch.ops.latchwork.minmax_scan.default: _scan},
-            verbose=False,
-        )
-    assert program is not None
-    for node in program.model.graph:
-        node.metadata_props.clear()  # stack traces, with paths of this machine
-    return program
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """model.eval() for the time being, each module then as it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-def _write(program: ONNXProgram, path: Path) -> None:
-    """Save beside path, check, and rename: the file that the others belong to comes last."""
-    import onnx
-
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        whole = Path(folder) / path.name
-        program.save(whole)
-        onnx.checker.check_model(whole)
-        for file in sorted(Path(folder).iterdir(), key=lambda each: each == whole):
-            file.replace(path.parent / file.name)
-
-
-def _scan(r: Any, s: Any, state: Any, reset: Any = None, x0: Any = None, backend: str = "") -> Any:
-    """latchwork::minmax_scan in operators of ONNX; shapes as in `reference_scan`, T known, B perhaps not."""
-    from onnxscript import opset18 as op
-
-    assert reset is None, "the exported network takes no reset"
-    T, *unit = s.shape[1:]
-    x = op.Unsqueeze(state, _integers(op, 1))  # (B, 1, D), or (B, 1, U, N)
-    if len(unit) == 2 or T < SIDE_BY_SIDE:
-        step = _step if len(unit) == 1 else _unit_step
-        return _loop(op, step, _split(op, r, T, 1), _split(op, s, T, 1), x, 1)
-    width = isqrt(T)
-    done = T // width * width
-    if done == T:
-        return _side_by_side(op, r, s, x, width, T, *unit)[0]
-    head, x = _side_by_side(op, _slice(op, r, 0, done), _slice(op, s, 0, done), x, width, done, *unit)
-    tail_r, tail_s = (_split(op, _slice(op, each, done, T), T - done, 1) for each in (r, s))
-    return op.Concat(head, _loop(op, _step, tail_r, tail_s, x, 1), axis=1)
-
-
-def _side_by_side(op: Any, r: Any, s: Any, x: Any, width: int, T: int, D: int) -> tuple[Any, Any]:
-    """Degree one, x (B, 1, D): all states and the last, with T / width chunks at once, as in ops/torch/scan.py."""
-    count = T // width
-    r_t, s_t = (_split(op, op.Reshape(each, _integers(op, 0, count, width, D)), width, 2) for each in (r, s))
-    whole_r, whole_s = r_t[0], s_t[0]  # (B, count, 1, D): each chunk as one step
-    for t in range(1, width):
-        whole_r, whole_s = op.Min(r_t[t], whole_r), _step(op, r_t[t], s_t[t], whole_s)
-    x = op.Unsqueeze(x, _integers(op, 1))
-    after = _loop(op, _step, _split(op, whole_r, count, 1), _split(op, whole_s, count, 1), x, 1)
-    states = _loop(op, _step, r_t, s_t, op.Concat(x, _slice(op, after, 0, count - 1), axis=1), 2)
-    return op.Reshape(states, _integers(op, 0, T, D)), op.Squeeze(_slice(op, after, count - 1, count), _integers(op, 2))
-
-
-def _loop(op: Any, step: Callable[..., Any], r: Sequence[Any], s: Sequence[Any], x: Any, axis: int) -> Any:
-    """Every state from x on, side by side along axis."""
-    states = []
-    for r_t, s_t in zip(r, s, strict=True):
-        x = step(op, r_t, s_t, x)
-        states.append(x)
-    return op.Concat(*states, axis=axis) if len(states) > 1 else x
-
-
-def _step(op: Any, r: Any, s: Any, x: Any) -> Any:
-    """Degree one."""
-    return op.Max(op.Min(r, x), s)
-
-
-def _unit_step(op: Any, r: Any, s: Any, x: Any) -> Any:
-    """Degree n: r (..., N, N), s and x (..., N)."""
-    candidates = op.Min(r, op.Unsqueeze(x, _integers(op, -2)))
-    return op.Max(op.ReduceMax(candidates, _integers(op, -1), keepdims=0), s)
-
-
-def _slice(op: Any, a: Any, start: int, end: int) -> Any:
-    """a[:, start:end]."""
-    return op.Slice(a, _integers(op, start), _integers(op, end), _integers(op, 1))
-
-
-def _split(op: Any, a: Any, parts: int, axis: int) -> Sequence[Any]:
-    """The parts of size 1 of a along axis."""
-    pieces: Sequence[Any] = op.Split(a, num_outputs=parts, axis=axis) if parts > 1 else [a]
-    return pieces
-
-
-def _integers(op: Any, *values: int) -> Any:
-    return op.Constant(value_ints=list(values))
+    return onnx_graph.trace(_Streaming(model), (tokens, *state), shapes, INPUTS, OUTPUTS)

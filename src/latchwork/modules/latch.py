@@ -150,12 +150,12 @@ class Latch(nn.Module):
                 raise ValueError("lengths must be None for an unbatched sequence (T, input_size)")
             whole = None if state is None else state.map(lambda each: each.unsqueeze(1))
             self._check_state(whole, 1, "")
-            y, after = self._run(input.unsqueeze(0), whole, None, None if reset is None else reset.unsqueeze(0))
+            y, after = self.run(input.unsqueeze(0), whole, None, None if reset is None else reset.unsqueeze(0))
             return y.squeeze(0), after.map(lambda each: each.squeeze(1))
         if not self.batch_first:
             input, reset = input.transpose(0, 1), None if reset is None else reset.transpose(0, 1)
         self._check_state(state, input.shape[0], "B, ")
-        y, after = self._run(input, state, self._read_lengths(lengths, input), reset)
+        y, after = self.run(input, state, self._read_lengths(lengths, input), reset)
         return y if self.batch_first else y.transpose(0, 1), after
 
     def initial_state(self, batch_size: int) -> LatchState:
@@ -177,10 +177,10 @@ class Latch(nn.Module):
             changed.append(f"state_size={self.state_size}")
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
 
-    def _run(
+    def run(
         self, u: Tensor, state: LatchState | None, lengths: Tensor | None, reset: Tensor | None
     ) -> tuple[Tensor, LatchState]:
-        """`forward` for u (B, T, input_size)."""
+        """`forward` for u (B, T, input_size), lengths (B,) and reset (B, T), without its checks."""
         B, T = u.shape[:2]
         if not T:
             empty = u.new_zeros(B, 0, self.norm.normalized_shape[0])
@@ -219,7 +219,7 @@ class Latch(nn.Module):
 
     def _keep_empty(self, lengths: Tensor, state: LatchState | None, after: LatchState) -> LatchState:
         """The state after the call, and for a sequence of no steps the state before it."""
-        before = self.initial_state(len(lengths)) if state is None else state
+        before = self.initial_state(lengths.shape[0]) if state is None else state
         empty = lengths == 0
 
         def choose(old: Tensor, new: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ class Latch(nn.Module):
         rows, sizes = pad_packed_sequence(input, batch_first=True)
         self._check(rows if self.batch_first else rows.transpose(0, 1), None)
         self._check_state(state, rows.shape[0], "B, ")
-        y, after = self._run(rows, state, sizes.to(rows.device), None)
+        y, after = self.run(rows, state, sizes.to(rows.device), None)
         packed = pack_padded_sequence(y, sizes, batch_first=True, enforce_sorted=False)
         if input.sorted_indices is None:
             packed = PackedSequence(packed.data, packed.batch_sizes)
@@ -281,7 +281,7 @@ class Latch(nn.Module):
             return None
         B, T = input.shape[:2]
         found = torch.as_tensor(lengths, device=input.device)
-        if found.dim() != 1 or len(found) != B or found.is_floating_point() or found.dtype == torch.bool:
+        if found.dim() != 1 or found.shape[0] != B or found.is_floating_point() or found.dtype == torch.bool:
             raise ValueError(f"lengths must be integers (B,) = ({B},); got {found.dtype} {tuple(found.shape)}")
         if not torch.compiler.is_compiling() and B and not (0 <= int(found.min()) and int(found.max()) <= T):
             raise ValueError(f"lengths must be from 0 to T = {T}; got {found.tolist()!r:.80}")

@@ -10,7 +10,7 @@ def at_step(values: Tensor, last: Tensor | None) -> Tensor:
     """values (B, T, D) at one step of each row: (B, D). last: (B,), the step's number, or None for the last of all."""
     if last is None:
         return values[:, -1]
-    return torch.take_along_dim(values, last.view(-1, 1, 1), 1).squeeze(1)
+    return values.gather(1, last.view(-1, 1, 1).expand(-1, 1, values.shape[2])).squeeze(1)
 
 
 def inside(lengths: Tensor, length: int) -> Tensor:
@@ -28,7 +28,9 @@ def reverse(values: Tensor, lengths: Tensor | None) -> Tensor:
         return values.flip(1)
     t = torch.arange(values.shape[1], device=values.device)
     order = torch.where(t < lengths.unsqueeze(1), lengths.unsqueeze(1) - 1 - t, t)
-    return torch.take_along_dim(values, order.view(*order.shape, *[1] * (values.dim() - 2)), 1)
+    if values.dim() == 3:
+        order = order.unsqueeze(-1).expand(-1, -1, values.shape[2])
+    return values.gather(1, order)
 
 
 def reverse_reset(reset: Tensor, lengths: Tensor | None) -> Tensor:
