@@ -1,10 +1,12 @@
 """latchwork: MinMax Recurrent Neural Cascades, exact on every path."""
 
+from latchwork.learning import Learned, learn
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
 from latchwork.ops import minmax_scan, minmax_step, use_backend
 
 __all__ = [
+    "Learned",
     "MinMaxLayer",
     "MinMaxNeuron",
     "MinMaxRNC",
@@ -12,6 +14,7 @@ __all__ = [
     "MinMaxRNCLMConfig",
     "MinMaxRNC_LM",
     "State",
+    "learn",
     "minmax_scan",
     "minmax_step",
     "use_backend",
