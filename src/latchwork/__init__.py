@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from latchwork.learning import learn
     from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
-    from latchwork.modules import Latch, LatchState, MinMaxLayer, MinMaxNeuron, State
+    from latchwork.modules import Latch, MinMaxLayer, MinMaxNeuron, State
     from latchwork.ops import minmax_scan, minmax_step, use_backend
 
 __all__ = [
     "Latch",
-    "LatchState",
     "MinMaxLayer",
     "MinMaxNeuron",
     "MinMaxRNC",
@@ -21,14 +21,16 @@ __all__ = [
     "MinMaxRNCLMConfig",
     "MinMaxRNC_LM",
     "State",
+    "learn",
     "minmax_scan",
     "minmax_step",
     "use_backend",
 ]
 __version__ = "0.1.0"
 _NAMES = {
+    "learning": ("learn",),
     "models": ("MinMaxRNC", "MinMaxRNCConfig", "MinMaxRNCLMConfig", "MinMaxRNC_LM"),
-    "modules": ("Latch", "LatchState", "MinMaxLayer", "MinMaxNeuron", "State"),
+    "modules": ("Latch", "MinMaxLayer", "MinMaxNeuron", "State"),
     "ops": ("minmax_scan", "minmax_step", "use_backend"),
 }
 _FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
