@@ -210,8 +210,7 @@ def test_the_machine_of_an_expression_is_that_of_the_library(page, pattern):
     alphabet = "abcdx0123456789*(]-" if "." in pattern or "^" in pattern else ""
     found = page.execute_script("return regexMachine(arguments[0], arguments[1])", pattern, alphabet)
     machine = Machine.from_table(found["transitions"], found["outputs"], found["start"])
-    assert machine == Machine.from_regex(pattern, alphabet or None)
-    assert machine.n_states == Machine.from_regex(pattern, alphabet or None).n_states
+    assert machine.minimise() == Machine.from_regex(pattern, alphabet or None)
 
 
 @in_a_browser
@@ -229,7 +228,7 @@ def test_random_expressions_have_the_machine_of_the_library(page):
     for pattern in {expression(4) for _ in range(60)}:
         found = page.execute_script("return regexMachine(arguments[0], 'abc')", pattern)
         machine = Machine.from_table(found["transitions"], found["outputs"], found["start"])
-        assert machine == Machine.from_regex(pattern, "abc"), pattern
+        assert machine.minimise() == Machine.from_regex(pattern, "abc"), pattern
 
 
 @in_a_browser

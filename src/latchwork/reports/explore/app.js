@@ -57,11 +57,13 @@ function show(subject, network) {
     button.addEventListener("click", () => setWord([...now.word, symbol], now.word.length + 1));
     return button;
   }));
-  $("replays").replaceChildren(...(subject.words.length ? [element("span", { class: "quiet" }, "Replay")] : []), ...subject.words.slice(0, 12).map(({ tokens, why }) => {
-    const button = element("button", { type: "button", title: why }, writeWord(tokens, subject.symbols), " ", element("small", {}, why));
+  const replays = subject.words.slice(0, 12).map(({ tokens }) => {
+    const button = element("button", { type: "button" }, writeWord(tokens, subject.symbols));
     button.addEventListener("click", () => setWord(tokens, tokens.length));
     return button;
-  }));
+  });
+  if (replays.length) replays.unshift(element("span", { class: "quiet" }, `Replay (${subject.words[0].why}):`));
+  $("replays").replaceChildren(...replays);
   const wrong = subject.words.find(each => each.why === "counterexample");
   if (wrong) setWord(wrong.tokens, wrong.tokens.length);
   else sample(12);
@@ -124,8 +126,11 @@ function showMachine() {
     return box.replaceChildren();
   }
   const { picture, shown, current, width } = drawMachine(subject.machine, subject.symbols, subject.answers, target, t);
-  const count = subject.machine.transitions.length, whose = { task: "What the task asks for", network: "What the network is", regex: "Double circles accept" }[subject.whose];
-  $("machine-note").textContent = whose + (shown < count && count > MOST_DRAWN ? `: the ${shown} of ${count} states that the word visits.` : `: ${count} state${count === 1 ? "" : "s"}.`);
+  const count = subject.machine.transitions.length, whose = { task: "What the task asks for", network: "What the network is", regex: "What the expression is" }[subject.whose];
+  const notes = [whose + (shown < count && count > MOST_DRAWN ? `: the ${shown} of ${count} states that the word visits.` : `: ${count} state${count === 1 ? "" : "s"}.`)];
+  if (isLanguage(subject.machine, subject.answers)) notes.push("Double circles match.");
+  if (shown < count && count <= MOST_DRAWN) notes.push("A state that nothing comes of is left out.");
+  $("machine-note").textContent = notes.join(" ");
   box.replaceChildren(picture);
   if (box.scrollWidth > box.clientWidth) box.scrollLeft = current * picture.clientWidth / width - box.clientWidth / 2;
 }

@@ -10,24 +10,24 @@ function svg(tag, attributes = {}, ...children) {
   return found;
 }
 
-// The states to draw: all that matter; of a large machine, those that the word visits, the nearest to step t.
-function drawnStates(machine, steps, t) {
+// Whether the machine says of each word if it is in a language.
+const isLanguage = (machine, answers) => machine.noAnswer === null && answers[1] === "yes";
+
+// The states to draw: all but those that nothing comes of, unless the word is there; of a large machine, those that the
+// word visits, the nearest to step t.
+function drawnStates(machine, steps, t, language) {
   const visited = new Set([machine.start, ...steps.map(each => each.after)]), live = liveStates(machine);
-  const all = machine.transitions.map((_, state) => state);
-  if (machine.noAnswer !== null) {
-    const kept = all.filter(state => live[state] || visited.has(state) || entersAsked(machine, state));
-    if (kept.length <= MOST_DRAWN) return kept;
-  } else if (all.length <= MOST_DRAWN) return all;
+  const asked = machine.transitions.map(() => false);
+  machine.transitions.forEach((row, from) => row.forEach((to, symbol) => { asked[to] ||= machine.outputs[from][symbol] !== (language ? 0 : machine.noAnswer); }));
+  const kept = asked.map((_, state) => state).filter(state => live[state] || asked[state] || visited.has(state));
+  if (kept.length <= MOST_DRAWN) return kept;
   const near = steps.map((each, step) => [Math.abs(step + 1 - t), each.after]).sort((a, b) => a[0] - b[0]);
   return [...new Set([machine.start, ...near.map(each => each[1])])].slice(0, MOST_DRAWN).sort((a, b) => a - b);
 }
 
-function entersAsked(machine, state) {
-  return machine.transitions.some((row, from) => row.some((to, symbol) => to === state && machine.outputs[from][symbol] !== machine.noAnswer));
-}
-
-// The output of every arrow into a state, if it is one and the same for each state: then it belongs to the state.
-function stateOutputs(machine) {
+// The output of every arrow into a state, if it is one and the same for each state drawn, and asked for: then it belongs
+// to the state.
+function stateOutputs(machine, states) {
   const found = new Map();
   for (const [from, row] of machine.transitions.entries()) {
     for (const [symbol, to] of row.entries()) {
@@ -36,7 +36,7 @@ function stateOutputs(machine) {
       found.set(to, output);
     }
   }
-  return found;
+  return states.every(state => state === machine.start || found.get(state) !== machine.noAnswer) ? found : null;
 }
 
 function placeStates(machine, states, arrows) {
@@ -60,16 +60,15 @@ function placeStates(machine, states, arrows) {
     return { places, round: true };
   }
   columns.forEach((column, x) => column.forEach((state, k) => {
-    places.set(state, { x: 135 * x, y: 96 * (k - (column.length - 1) / 2), out: -Math.PI / 2 });
+    places.set(state, { x: 135 * x, y: 108 * (k - (column.length - 1) / 2), out: -Math.PI / 2 });
   }));
   return { places, round: false };
 }
 
 function drawMachine(machine, symbols, answers, steps, t) {
-  const states = drawnStates(machine, steps, t), drawn = new Set(states);
+  const language = isLanguage(machine, answers), states = drawnStates(machine, steps, t, language), drawn = new Set(states);
   const current = t ? steps[t - 1].after : machine.start, taken = t ? steps[t - 1] : null;
-  const owned = stateOutputs(machine), language = machine.noAnswer === null && owned && answers[1] === "yes";
-  const whole = states.length === machine.transitions.length || machine.noAnswer !== null && machine.transitions.length <= MOST_DRAWN + 1;
+  const owned = stateOutputs(machine, states), whole = machine.transitions.length <= MOST_DRAWN + 1;
   const walked = new Set(steps.map(each => each.before + ">" + each.after));
   const arrows = arrowsOf(machine, symbols, owned ? null : answers)
     .filter(each => drawn.has(each.from) && drawn.has(each.to) && (whole || walked.has(each.from + ">" + each.to)));
@@ -99,7 +98,7 @@ function drawMachine(machine, symbols, answers, steps, t) {
       const one = [a.x + RADIUS * Math.cos(leave), a.y + RADIUS * Math.sin(leave)];
       const two = [b.x + (RADIUS + 3) * Math.cos(arrive), b.y + (RADIUS + 3) * Math.sin(arrive)];
       path = `M${one} Q${top.x},${top.y} ${two}`;
-      label = [(one[0] + 2 * top.x + two[0]) / 4, (one[1] + 2 * top.y + two[1]) / 4];
+      label = [(one[0] + 2 * top.x + two[0]) / 4 + 9 * Math.sin(angle), (one[1] + 2 * top.y + two[1]) / 4 - 9 * Math.cos(angle)];
       reach.push(label);
     }
     lines.push([kind, svg("path", { d: path, class: "arrow " + kind, "marker-end": `url(#head-${kind})` })]);
@@ -114,7 +113,7 @@ function drawMachine(machine, symbols, answers, steps, t) {
     const shown = !plain ? String(answers[output] ?? output) : owned && !language && state === machine.start ? "start" : String(state);
     reach.push([x - RADIUS - 4, y - RADIUS - 4], [x + RADIUS + 4, y + RADIUS + 4]);
     const group = svg("g", { class: "state" + (state === current ? " current" : "") }, svg("circle", { cx: x, cy: y, r: RADIUS }));
-    if (language && output === 1) group.append(svg("circle", { cx: x, cy: y, r: RADIUS - 4, class: "accepts" }));
+    if (language && owned && output === 1) group.append(svg("circle", { cx: x, cy: y, r: RADIUS - 4, class: "accepts" }));
     group.append(svg("text", { x, y: y + 5, "text-anchor": "middle", class: shown.length > 3 ? "long" : "" }, shown));
     return group;
   });

@@ -154,12 +154,13 @@ function regexMachine(pattern, alphabet = "") {
   }
   const accepts = sets.map(set => +set.some(place => accepting.has(place)));
   const outputs = transitions.map(row => row.map(state => accepts[state]));
-  return { ...minimise({ transitions, outputs, start: 0 }), noAnswer: null, symbols };
+  return { ...minimise({ transitions, outputs, start: 0 }, accepts), noAnswer: null, symbols };
 }
 
-function minimise({ transitions, outputs, start }) { // states by their outputs, then by where they lead, until stable
+// States that accept and those that do not stay apart; then they are split by where they lead, until that is stable.
+function minimise({ transitions, outputs, start }, accepts) {
   const classes = keys => { const seen = new Map(); return keys.map(key => seen.get(key) ?? (seen.set(key, seen.size), seen.size - 1)); };
-  let block = classes(outputs.map(String)), count = 0;
+  let block = classes(accepts), count = 0;
   while (count !== (count = new Set(block).size)) {
     block = classes(transitions.map((row, state) => [block[state], ...row.map(each => block[each])].join()));
   }
