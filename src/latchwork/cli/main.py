@@ -15,6 +15,7 @@ from latchwork.cli.automata import certify, compile, draw, extract
 from latchwork.cli.check import check
 from latchwork.cli.data import data
 from latchwork.cli.eval_lm import eval_lm
+from latchwork.cli.explore import explore
 from latchwork.cli.export import export
 from latchwork.cli.list import list_experiments
 from latchwork.cli.monitor import monitor
@@ -123,7 +124,7 @@ app.add_typer(data, name="data")
 app.command()(sample)
 app.command()(eval_lm)
 app.command()(monitor)
-for command in (compile, extract, certify, draw):
+for command in (compile, extract, certify, draw, explore):
     app.command()(command)
 
 
