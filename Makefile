@@ -9,7 +9,7 @@ ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_i
 	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-all test-slow lint bench bench-model results sanitize portable clean
+.PHONY: demo docs test test-all test-slow lint bench bench-model results sanitize portable clean
 
 demo: .venv/ready  ## train on Latching(4), evaluate at 2^20 steps, compare with the paper, write report/report.html
 	$(BIN)/python -m latchwork check
@@ -30,6 +30,10 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/ready  ## the documentation in docs/_build/html; every page is executed, and a warning is an error
+	$(PIP) --editable '.[docs]'
+	OMP_WAIT_POLICY=passive $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 bench: .venv/ready  ## the figures of the README, about 20 minutes
 	$(PIP) --requirement benchmarks/requirements.txt

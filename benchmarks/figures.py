@@ -1,4 +1,4 @@
-"""Writes the figures of benchmarks/results/{scan,model}.json and the records under results/ into the README."""
+"""Writes the figures of benchmarks/results and the records under results into README.md and docs/results."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,12 @@ from latchwork.reports.tables import ablation_table, markdown, results_tables
 HERE = Path(__file__).parent
 SCAN_MARKS = "<!-- figures: written by benchmarks/figures.py -->", "<!-- end of figures -->"
 RESULTS_MARKS = "<!-- results: written by benchmarks/figures.py -->", "<!-- end of results -->"
+SUMMARY_MARKS = "<!-- summary: written by benchmarks/figures.py -->", "<!-- end of summary -->"
+SUMMARISED = (
+    "forward+backward (64, 2048, 40), times as fast as minmaxrnc",
+    "training step of the small preset, V = 20, times as fast as minmaxrnc",
+    "training step of the small preset, V = 20, peak memory, parts of minmaxrnc's",
+)
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
 
 
@@ -74,15 +80,57 @@ def between(marks: tuple[str, str], text: str, figures: str) -> str:
     return f"{before}{begin}\n\n{figures}\n\n{end}{rest.split(end)[1]}"
 
 
-def main() -> None:
-    readme = HERE.parent / "README.md"
-    text = between(SCAN_MARKS, readme.read_text(), scan_figures(read("scan.json")))
-    if all(mark in text for mark in MODEL_MARKS) and (HERE / "results" / "model.json").exists():
-        text = between(MODEL_MARKS, text, all_model_figures(read("model.json")))
-    text = between(RESULTS_MARKS, text, results(HERE.parent / "results"))
-    temporary = readme.with_suffix(".tmp")
+def summary(root: Path) -> str:
+    """The README's one table: a row for each thing that was measured, with the page that has the rest."""
+    paper, speed_page, tracking = "docs/results/paper.md", "docs/results/speed.md", "docs/results/state_tracking.md"
+    rows = []
+    groups = {group.experiment: group.records for group in group_records(read_records(root / "results"))}
+    ours = [name for name in groups if name.endswith("/minmax-s") and not name.startswith("ablation")]
+    right = [name for name in ours if all(each["evaluation"]["average"]["mean"] == 1 for each in groups[name])]
+    rows.append(
+        [
+            "tasks of the paper, no wrong answer in sequences of 2^20 steps, all seeds",
+            f"{len(right)} of {len(ours)}",
+            paper,
+        ]
+    )
+    for group in ("S5", "A5"):
+        found = [
+            json.loads(path.read_text())["proof"] or {}
+            for path in (root / "results/state_tracking").glob(f"word-problem-{group}_minmax_*.json")
+        ]
+        proved = sum(each.get("result") == "proof" for each in found)
+        rows.append(
+            [
+                f"word problem of {group}, all its elements: seeds learnt and proved",
+                f"{proved} of {len(found)}",
+                tracking,
+            ]
+        )
+    for name, page in (("scan.json", speed_page), ("model.json", speed_page)):
+        for row in read(name)["targets"]:
+            if row["figure"] in SUMMARISED and row["value"] is not None:
+                rows.append([row["figure"], f"{row['value']:.3g}", page])
+    return table(["what", "measured", ""], [[what, value, f"[more]({page})"] for what, value, page in rows])
+
+
+def write(path: Path, *parts: tuple[tuple[str, str], str]) -> None:
+    """Put each part between its marks, and write the file whole or not at all."""
+    text = path.read_text()
+    for marks, figures in parts:
+        text = between(marks, text, figures)
+    temporary = path.with_suffix(".tmp")
     temporary.write_text(text)
-    temporary.replace(readme)
+    temporary.replace(path)
+
+
+def main() -> None:
+    root = HERE.parent
+    pages = root / "docs" / "results"
+    scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
+    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model))
+    write(pages / "paper.md", (RESULTS_MARKS, results(root / "results")))
+    write(root / "README.md", (SUMMARY_MARKS, summary(root)))
 
 
 def read(name: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from latchwork import Latch, LatchState
+from latchwork import Latch
+from latchwork.modules import LatchState
 from latchwork.models.export_latch import INPUTS, OUTPUTS, export_latch
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -12,7 +12,8 @@ from latch_definition import run_sequence
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
-from latchwork import Latch, LatchState
+from latchwork import Latch
+from latchwork.modules import LatchState
 from latchwork.modules.clock import Clock
 from seen_operations import seen_operations
 
