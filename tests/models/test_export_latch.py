@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from latchwork import Latch
-from latchwork.modules import LatchState
 from latchwork.models.export_latch import INPUTS, OUTPUTS, export_latch
+from latchwork.modules import LatchState
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -128,7 +128,7 @@ def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
     problem: Any = structure(threads=torch.get_num_threads())
     for field, value in values.items():
         if kinds[field] is Rows:
-            value = cpu.rows(value)
+            value = Rows() if value is None else Rows(value.data_ptr(), value.stride(0), value.stride(1))
         elif isinstance(value, Tensor):
             assert value.is_contiguous(), field
             value = value.data_ptr()

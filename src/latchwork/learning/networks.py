@@ -18,7 +18,7 @@ import torch
 
 from latchwork.automata import Counterexample, Machine, Proof, Unknown, certify
 from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
-from latchwork.automata.words import leads_to, random_words
+from latchwork.machines.words import leads_to, random_words
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import Task
 from latchwork.tasks.task import IGNORE, Array, Batch, Random
@@ -197,12 +197,16 @@ class ChosenWords(Task):
     """
 
     def __init__(self, task: Task, machine: Machine, seed: int = 0) -> None:
-        self.task, self.machine, self.seed = task, machine, seed
+        self.task, self._machine, self.seed = task, machine, seed
         self.name, self.vocabulary, self.splits, self.pad = task.name, task.vocabulary, task.splits, task.pad
         self.asked = machine.outputs != task.vocabulary
         self.live = leads_to(machine.transitions, self.asked)
         self.access = _access_words(machine, self.live)
         self.words: list[tuple[int, ...]] = []
+
+    def machine(self) -> Machine:
+        """What gives the right answers."""
+        return self._machine
 
     def add(self, word: Sequence[int]) -> None:
         """Keep a counterexample."""
@@ -218,10 +222,10 @@ class ChosenWords(Task):
             near = self.words and row % 2
             word = list(self.words[random.integers(len(self.words))] if near else self.access[row % len(self.access)])
             for _ in range(random.integers(3) if near else 0):
-                word[random.integers(len(word))] = int(random.integers(self.machine.n_symbols))
+                word[random.integers(len(word))] = int(random.integers(self._machine.n_symbols))
             forced[place, : len(word)] = word[:steps]
-        chosen, states = random_words(self.machine, self.live, random, forced)
-        answers = numpy.where(self.asked[states, chosen], self.machine.outputs[states, chosen], IGNORE)
+        chosen, states = random_words(self._machine, self.live, random, forced)
+        answers = numpy.where(self.asked[states, chosen], self._machine.outputs[states, chosen], IGNORE)
         tokens[: len(chosen)], targets[: len(chosen)] = torch.from_numpy(chosen), torch.from_numpy(answers)
         return Batch(tokens, targets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from latchwork.reports.markup import Markup, element, join
+from latchwork.markup import Markup, element, join
 
 if TYPE_CHECKING:
     from latchwork.learning.learned import Learned

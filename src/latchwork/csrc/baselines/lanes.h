@@ -1,7 +1,7 @@
 // What the baselines' kernels share: functions of vectors, to a few units in the last place, and rows of a tensor.
 #pragma once
 #include "../abi.h"
-#include "../rows.h"
+#include "../blocks.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

@@ -10,7 +10,7 @@ import torch
 
 from latchwork import zoo
 from latchwork.automata import Counterexample, Machine, Proof, StateExplosion, Unknown, certify, compile, extract
-from latchwork.automata.words import leads_to, random_words
+from latchwork.machines.words import leads_to, random_words
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.state import State
 from latchwork.reports.explore.names import token_names
