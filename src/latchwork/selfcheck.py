@@ -16,12 +16,12 @@ from torch import Tensor
 
 from latchwork.modules import BasicConv, GatedConv, GatedFeedForward, MinMaxLayer, MinMaxNeuron, State, fast_layer
 from latchwork.ops import dispatch, minmax_scan, use_backend
+from latchwork.ops.arguments import DTYPES
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.cross_entropy import linear_cross_entropy
 from latchwork.ops.matvec import int8_linear, linear
 from latchwork.ops.moves import selection_scan, transformation_scan
 from latchwork.ops.reference import reference_scan
-from latchwork.ops.scan import DTYPES
 from latchwork.ops.temporal import latch, window
 
 

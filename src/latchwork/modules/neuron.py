@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from latchwork.modules.cells import Cell, ScalarCell
 from latchwork.modules.init import S_R_INITS, small_init_init_, wang_init_
 from latchwork.modules.linear import Linear
+from latchwork.ops import distributed
 
 
 class MinMaxNeuron(nn.Module):
@@ -84,9 +85,10 @@ class MinMaxNeuron(nn.Module):
             for cell, drive, start, before in zip(self.cells, drives, starts, befores, strict=False)
         ]
         states = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        if not z.shape[1]:
-            return self.output(states), x0.expand(z.shape[0], -1) if state is None else state
-        last = states[:, -1]
+        before = x0.expand(z.shape[0], -1) if state is None else state
+        last = states[:, -1] if z.shape[1] else before
+        if distributed.is_split():  # the last state of all slices
+            last = distributed.edges(states.detach(), before)[1]
         if self.output_gate:
             states = states * torch.sigmoid(drives[-1])
         return self.output(states), last
