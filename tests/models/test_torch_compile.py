@@ -77,6 +77,7 @@ def test_one_graph_keeps_the_operations_of_the_layer_for_every_length_and_batch(
     forward, backward = recorder.graphs
     assert (forward["layer_drive"], forward["layer_respond"]) == (1, 1)
     assert (backward["layer_drive_backward"], backward["layer_respond_backward"]) == (1, 1)
+    assert (forward["linear_cross_entropy"], backward["linear_cross_entropy_backward"]) == (1, 1)
     assert forward["minmax_scan"] == 0
 
 

@@ -65,6 +65,16 @@ def test_gradients_of_each_sequence_by_vmap_are_those_of_autograd(kind):
 
 
 @each_kind
+def test_vmap_over_inputs_is_a_loop_over_them(kind):
+    model, _, _ = make(kind)
+    tokens, u = torch.randint(5, (4, 2, 9)), torch.randn(4, 2, 9, 12)
+    with torch.no_grad():
+        for run, given in ((lambda each: model(each)[0], tokens), (lambda each: model.backbone(each)[0], u)):
+            expected = torch.stack([run(each) for each in given])
+            torch.testing.assert_close(vmap(run)(given), expected, rtol=1e-4, atol=1e-5)
+
+
+@each_kind
 @pytest.mark.parametrize("gradients", [True, False], ids=["grad", "no_grad"])
 def test_the_tangent_of_the_loss_is_the_gradient_along_the_direction(gradients, kind):
     _, parameters, loss = make(kind)

@@ -1,4 +1,4 @@
-"""`latchwork check`: which backends are here, and are they right?"""
+"""`latchwork check`: which backends are here, and are their kernels right?"""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from latchwork.ops.cpu import kernel
-from latchwork.ops.selfcheck import check_backends
+from latchwork.selfcheck import check_backends
 
 
 def check() -> None:
-    """Compare every backend, forward and gradients, with the definition on this machine."""
+    """Compare every kernel, forward and gradients, with its definition on this machine."""
     start = time.perf_counter()
-    table = Table("backend", "device", "state", "forward and gradients against the definition")
+    table = Table("operation", "backend", "device", "state", "forward and gradients against the definition")
     reports = check_backends()
     for report in reports:
+        names = (report.operation, report.backend)
         if report.missing is not None:
-            table.add_row(report.backend, "", "[yellow]not here", report.missing)
+            table.add_row(*names, "", "[yellow]not here", report.missing)
         elif report.wrong:
-            table.add_row(report.backend, report.device, "[red]wrong", "differs: " + "; ".join(report.wrong))
+            table.add_row(*names, report.device, "[red]wrong", "differs: " + "; ".join(report.wrong))
         else:
-            table.add_row(report.backend, report.device, "[green]right", f"{report.cases} cases, all equal")
+            table.add_row(*names, report.device, "[green]right", f"{report.cases} cases agree")
     console = Console()
     console.print(table)
     instructions = "no C++ kernel" if kernel.MISSING else f"C++ kernel with {kernel.isa()}"
@@ -33,5 +34,6 @@ def check() -> None:
         f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, {instructions}, "
         f"{torch.get_num_threads()} threads; {time.perf_counter() - start:.1f} s"
     )
-    if any(report.wrong for report in reports):
+    if wrong := [f"{report.operation} ({report.backend})" for report in reports if report.wrong]:
+        console.print(f"[red]wrong: {', '.join(wrong)}")
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.norm import norm
 from latchwork.modules.state import State
+from latchwork.ops import distributed
 
 
 class MinMaxRNC(nn.Module):
@@ -98,6 +99,8 @@ class MinMaxRNC(nn.Module):
             raise ValueError(
                 f"reset must be bool (B, T) = {tuple(u.shape[:2])}; got {reset.dtype} {tuple(reset.shape)}"
             )
+        if chunk_size is not None:
+            distributed.refuse("chunk_size")
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from latchwork.modules.state import State
+from latchwork.ops import distributed
 
 if TYPE_CHECKING:
     from latchwork.models.language_model import MinMaxRNC_LM
@@ -101,6 +102,7 @@ def generate_stream(
     stop_token: int | None = None,
 ) -> Iterator[Tensor]:
     """The new tokens (B,) of each step, as they are drawn. Arguments as in MinMaxRNC_LM.generate."""
+    distributed.refuse("generation")
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be at least 0; got {max_new_tokens}")
     if not temperature >= 0:

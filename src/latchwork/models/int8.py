@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latchwork.models.language_model import MinMaxRNC_LM
-from latchwork.modules.conv import BasicConv, last_input, shift
+from latchwork.modules.conv import BasicConv, edges, shift
 from latchwork.modules.linear import Linear
 from latchwork.ops.matvec import int8_linear
 
@@ -71,7 +71,8 @@ class Int8BasicConv(nn.Module):
 
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As BasicConv."""
-        return self.both(torch.cat((shift(u, state, reset), u), -1)), last_input(u, state)
+        before, last = edges(u, state)
+        return self.both(torch.cat((shift(u, before, reset), u), -1)), last
 
 
 def quantize_int8(model: MinMaxRNC_LM) -> MinMaxRNC_LM:

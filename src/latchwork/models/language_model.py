@@ -14,6 +14,7 @@ from latchwork.models.config import MinMaxRNCLMConfig
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.state import State
+from latchwork.ops import distributed
 from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
 
 
@@ -165,8 +166,12 @@ class MinMaxRNC_LM(nn.Module):
         y, state = self._hidden(tokens, state, reset, None)
         y, targets = self.head_dropout(y), targets.flatten()
         if type(self.head) is not Linear or has_hooks(self.head):
-            return mean_cross_entropy(self.head(y).flatten(0, 1), targets, ignore_index), state
-        return linear_cross_entropy(y.flatten(0, 1), self.head.weight, targets, ignore_index), state
+            loss = mean_cross_entropy(self.head(y).flatten(0, 1), targets, ignore_index)
+        else:
+            loss = linear_cross_entropy(y.flatten(0, 1), self.head.weight, targets, ignore_index)
+        if distributed.is_split():
+            loss = distributed.mean_over_ranks(loss, (targets != ignore_index).sum())
+        return loss, state
 
     def generate(
         self,
@@ -236,5 +241,7 @@ class MinMaxRNC_LM(nn.Module):
             raise ValueError(
                 f"reset must be bool (B, T) = {tuple(tokens.shape)}; got {reset.dtype} {tuple(reset.shape)}"
             )
+        if chunk_size is not None:
+            distributed.refuse("chunk_size")
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")

@@ -17,7 +17,7 @@ from latchwork.modules import fast_layer
 from latchwork.modules.layer import MinMaxLayer
 from latchwork.modules.linear import has_hooks
 from latchwork.modules.state import State
-from latchwork.ops import dispatch, transforms
+from latchwork.ops import dispatch, distributed, transforms
 
 if TYPE_CHECKING:
     from latchwork.models.language_model import MinMaxRNC_LM
@@ -79,6 +79,7 @@ def _serves(model: MinMaxRNC_LM) -> bool:
     embedding, layer = model.embedding, _first_layer(model)
     return (
         transforms.unfit() is None
+        and not distributed.is_split()
         and dispatch.asked_for() in ("auto", "cpu", "triton")
         and type(embedding) is nn.Embedding
         and embedding.max_norm is None

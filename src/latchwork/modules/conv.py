@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.modules.init import small_init_init_
+from latchwork.ops import distributed
 from latchwork.ops.matvec import linear
 
 
@@ -23,6 +24,17 @@ def last_input(u: Tensor, state: Tensor | None) -> Tensor:
     return u.new_zeros(u.shape[0], u.shape[2]) if state is None else state
 
 
+def edges(u: Tensor, state: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    """The input before u (B, T, d), None for 0, and the last input. state: the input before the sequence, None for 0.
+
+    Within `context_parallel` u is a slice of the sequence: the first comes from the slice before, the last is that of
+    all slices.
+    """
+    if not distributed.is_split():
+        return state, last_input(u, state)
+    return distributed.edges(u, u.new_zeros(u.shape[0], u.shape[2]) if state is None else state)
+
+
 class BasicConv(nn.Module):
     """y_t = W [u_{t-1}, u_t] + b."""
 
@@ -35,8 +47,8 @@ class BasicConv(nn.Module):
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
         then, now = self.weight.chunk(2, dim=1)  # two products, and no copy of the pair side by side
-        y = linear(u, now, self.bias) + linear(shift(u, state, reset), then)
-        return y, last_input(u, state)
+        before, last = edges(u, state)
+        return linear(u, now, self.bias) + linear(shift(u, before, reset), then), last
 
 
 class GatedConv(nn.Module):
@@ -48,5 +60,5 @@ class GatedConv(nn.Module):
 
     def forward(self, u: Tensor, state: Tensor | None = None, *, reset: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """u (B, T, d_model), state (B, d_model): the input before u. Returns y like u, and the last input."""
-        y = torch.lerp(u, shift(u, state, reset), torch.sigmoid(self.g).to(u.dtype))
-        return y, last_input(u, state)
+        before, last = edges(u, state)
+        return torch.lerp(u, shift(u, before, reset), torch.sigmoid(self.g).to(u.dtype)), last

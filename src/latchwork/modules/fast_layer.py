@@ -20,6 +20,7 @@ from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.sequences import at_step
 from latchwork.modules.state import State
+from latchwork.ops import distributed
 from latchwork.ops import layer as ops
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def plan(
     Where drives are given, only what follows them is left to do, and the parts must be as made.
     """
     before, x = (None, None) if state is None else state
+    if distributed.is_split():
+        return None
     fits = (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
     if drives is None and not fits:
         return None

@@ -11,6 +11,7 @@ from latchwork.modules.cells import Cell, ScalarCell
 from latchwork.modules.init import S_R_INITS, small_init_init_, wang_init_
 from latchwork.modules.linear import Linear
 from latchwork.modules.sequences import at_step
+from latchwork.ops import distributed
 
 
 class MinMaxNeuron(nn.Module):
@@ -87,9 +88,10 @@ class MinMaxNeuron(nn.Module):
             for cell, drive, start, before in zip(self.cells, drives, starts, befores, strict=False)
         ]
         states = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        if not z.shape[1]:
-            return self.output(states), x0.expand(z.shape[0], -1) if state is None else state
-        after = at_step(states, last)
+        before = x0.expand(z.shape[0], -1) if state is None else state
+        after = at_step(states, last) if z.shape[1] else before
+        if distributed.is_split():  # the last state of all slices
+            after = distributed.edges(states.detach(), before)[1]
         if self.output_gate:
             states = states * torch.sigmoid(drives[-1])
         return self.output(states), after

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from latchwork.ops import dispatch
+from latchwork.ops.arguments import DTYPES, check_dense
 from latchwork.ops.cpu import choice as kernel
-from latchwork.ops.scan import DTYPES, check_dense
 from latchwork.ops.torch.choice import plain_choice
 
 

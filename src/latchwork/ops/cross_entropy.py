@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.ops import dispatch, transforms
+from latchwork.ops.arguments import autocasts
 from latchwork.ops.cpu import cross_entropy as kernel
-from latchwork.ops.scan import autocasts
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from latchwork.ops import dispatch
 from latchwork.ops.algebra import Step
+from latchwork.ops.arguments import DTYPES, check_dense, expand
 from latchwork.ops.reference import reference_selection, reference_transformation
-from latchwork.ops.scan import DTYPES, check_dense, expand
 from latchwork.ops.transforms import hides_numbers
 
 

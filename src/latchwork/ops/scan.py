@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latchwork.ops import dispatch
+from latchwork.ops import dispatch, distributed
 from latchwork.ops.algebra import apply
+from latchwork.ops.arguments import autocasts, check_alike, check_arguments, check_dense, expand, promote
 from latchwork.ops.reference import reference_scan
 from latchwork.ops.transforms import forward_mode
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ZERO = torch.zeros((), device="cpu")  # a tensor: adding the number 0.0 costs twice as much
 
 
@@ -55,6 +55,8 @@ def minmax_scan(
     state = x0 if state is None else expand(state, x0.shape)
     start = None if reset is None else x0
     name = dispatch.choose("scan", backend, r, s, state, start)
+    if distributed.is_split():
+        return distributed.scan(r, s, state, reset, start, name)
     if dispatch.asked_for(backend) == "auto" and r.shape[1] == 1 and name != "reference":
         return _one_step(r, s, x0, state, reset)
     if name == "reference":
@@ -92,78 +94,8 @@ def minmax_step(r: Tensor, s: Tensor, x: Tensor) -> Tensor:
         )
     if x.shape != s.shape and x.shape != s.shape[1:]:
         raise ValueError(f"x must be {tuple(s.shape)} or {tuple(s.shape[1:])}, as s; got {tuple(x.shape)}")
-    _check_alike(r, {"s": s, "x": x})
+    check_alike(r, {"s": s, "x": x})
     return apply(r, s, expand(x, s.shape)) + 0.0
-
-
-def expand(start: Tensor, shape: torch.Size) -> Tensor:
-    """One row for each sequence, also where `start` is a single row for all of them.
-
-    A sum of floats depends on its order, and torch chooses the order by the strides of what it sums. Flattened, the
-    gradients of the rows have one layout, so that their sum has one order, whatever the strides of r and s are.
-    """
-    return start.expand(shape).flatten().view(shape)
-
-
-def autocasts(r: Tensor) -> bool:
-    """Whether torch casts by itself on the device of r."""
-    device = r.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
-def promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """All in the wider of the types of r and s."""
-    wider = torch.promote_types(r.dtype, s.dtype)
-    return r.to(wider), s.to(wider), x0.to(wider), None if state is None else state.to(wider)
-
-
-def check_dense(**values: Tensor | None) -> None:
-    """Raise an error that names the first of these that is not an ordinary tensor."""
-    for name, value in values.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor; got {type(value).__name__}")
-        if value is not None and (value.layout is not torch.strided or value.is_nested):
-            raise TypeError(f"{name} must be dense; got {'nested' if value.is_nested else value.layout}")
-
-
-def check_arguments(r: Tensor, s: Tensor, x0: Tensor, reset: Tensor | None, state: Tensor | None) -> None:
-    """Raise an error that names the argument that is wrong, what it must be and what it was."""
-    if r.dim() == 3:
-        if s.shape != r.shape:
-            raise ValueError(f"s must be (B, T, D) = {tuple(r.shape)}, as r; got {tuple(s.shape)}")
-    elif r.dim() == 5:
-        if r.shape[-1] != r.shape[-2] or r.shape[-1] == 0:
-            raise ValueError(f"r must be (B, T, U, N, N) with N >= 1; got {tuple(r.shape)}")
-        if s.shape != r.shape[:-1]:
-            raise ValueError(f"s must be (B, T, U, N) = {tuple(r.shape[:-1])}, as r; got {tuple(s.shape)}")
-    else:
-        raise ValueError(
-            f"r must be (B, T, D) for degree one or (B, T, U, N, N) for degree n; got {r.dim()} dimensions: "
-            f"{tuple(r.shape)}"
-        )
-    starts = {"x0": x0} if state is None else {"x0": x0, "state": state}
-    _check_alike(r, {"s": s, **starts})
-    whole, row = s.shape[:1] + s.shape[2:], s.shape[2:]
-    for name, value in starts.items():
-        if value.shape != (row if value.dim() == len(row) else whole):
-            raise ValueError(f"{name} must be {tuple(whole)} or {tuple(row)}; got {tuple(value.shape)}")
-    if reset is not None:
-        if reset.dtype != torch.bool:
-            raise TypeError(f"reset must be bool; got {reset.dtype}")
-        if reset.shape != s.shape[:2]:
-            raise ValueError(f"reset must be (B, T) = {tuple(s.shape[:2])}; got {tuple(reset.shape)}")
-        if reset.device != r.device:
-            raise ValueError(f"reset must be on the device of r, {r.device}; got {reset.device}")
-
-
-def _check_alike(r: Tensor, others: dict[str, Tensor]) -> None:
-    if r.dtype not in DTYPES:
-        raise TypeError(f"r must be float32, float64, bfloat16 or float16; got {r.dtype}")
-    for name, value in others.items():
-        if value.dtype != r.dtype:
-            raise TypeError(f"{name} must have the dtype of r, {r.dtype}; got {value.dtype}")
-        if value.device != r.device:
-            raise ValueError(f"{name} must be on the device of r, {r.device}; got {value.device}")
 
 
 def _run(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | None, backend: str) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from latchwork.modules.cells.cell import Cell
 from latchwork.modules.cells.matrix import in_units
 from latchwork.modules.cells.scalar import round_to_levels
 from latchwork.modules.init import choice_init_, levels_init_
+from latchwork.ops import distributed
 
 
 class ChoiceCell(Cell):
@@ -29,6 +31,12 @@ class ChoiceCell(Cell):
         """Nearly no preference, and distinct levels; s_r_init has no part in it."""
         choice_init_(weight, weight.shape[1])
         levels_init_(x0.view(-1, self.degree), lowest=self.lowest)
+
+    def is_split(self, z: Tensor) -> bool:
+        """Whether z is a slice of longer sequences, which these cells can be evaluated on but not trained."""
+        if distributed.is_split() and torch.is_grad_enabled() and z.requires_grad:
+            distributed.refuse(f"the surrogate gradient of {type(self).__name__}")
+        return distributed.is_split()
 
     def start(self, x0: Tensor) -> Tensor:
         """x0, on the grid if there is one."""

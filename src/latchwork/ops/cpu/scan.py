@@ -7,7 +7,7 @@ from torch import Tensor
 
 from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import Problem
-from latchwork.ops.cpu.kernel import attach, call, empty, inner_contiguous
+from latchwork.ops.cpu.kernel import attach, empty, inner_contiguous
 from latchwork.ops.torch.scan import Gradients
 
 
@@ -59,7 +59,7 @@ def forward(
     problem = _problem(r, s, chunk)
     attach(problem, time=True, x=x, reset=reset)
     attach(problem, time=False, state=state_, x0=x0_)
-    call("latchwork_forward", problem)
+    kernel.call("latchwork_forward", problem)
     return x
 
 
@@ -87,7 +87,7 @@ def backward(
     problem = _problem(r, s, chunk)
     attach(problem, time=True, x=x, reset=reset, grad=grad, grad_r=grad_r, grad_s=grad_s)
     attach(problem, time=False, state=state_, x0=x0_, grad_state=grad_state, grad_x0=grad_x0)
-    call("latchwork_backward", problem)
+    kernel.call("latchwork_backward", problem)
     return grad_r, grad_s, grad_state, grad_x0
 
 
@@ -102,5 +102,5 @@ def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> tu
     problem = _problem(r, s, 0)
     attach(problem, time=True, reset=reset)
     attach(problem, time=False, x0=x0_, whole_r=whole_r, whole_s=whole_s)
-    call("latchwork_compose", problem)
+    kernel.call("latchwork_compose", problem)
     return whole_r, whole_s
