@@ -15,11 +15,15 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
-from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, use_backend
+from latchwork.training.config import at
 from latchwork.training.distributed import Processes, accumulate, share_model
+from latchwork.training.flops import flops_per_token
 from latchwork.training.network import Network
+from latchwork.training.presets import CONFIGS
 
 BYTES = 4  # of a number: weights and gradients are float32
 SMALL = {"d_model": 16, "d_state": 12, "n_layers": 2}
@@ -62,10 +66,38 @@ def context_parallel(model: MinMaxRNC_LM, rows: int) -> int:
     return BYTES * rows * config.n_layers * (forward + backward)
 
 
+def kept_per_token(model: MinMaxRNC_LM, steps: int = 64) -> float:
+    """Bytes of float32 activations that a token keeps for the backward pass, with plain torch modules.
+
+    Counted, without computing anything, as torch saves them: the difference of two lengths, so that weights cancel out.
+    """
+
+    def kept(length: int) -> int:
+        found: dict[int, int] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            found[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        alive = []  # storages, so that no address is used twice
+        with FakeTensorMode(allow_non_fake_inputs=True), use_backend("torch"):
+            fake = MinMaxRNC_LM(model.vocab_size, model.config)
+            tokens = torch.zeros(1, length, dtype=torch.long)
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda each: alive.append(note(each)) or each, lambda each: each
+            ):
+                fake.loss(tokens, tokens)
+        return sum(found.values())
+
+    return (kept(2 * steps) - kept(steps)) / steps
+
+
 FORMULAS = {"ddp": ddp, "fsdp": fsdp}
 
 
-def _work(rank: int, world: int, strategy: str, micro_batches: int, port: int, found: "mp.Queue[dict[str, int]]") -> None:
+def _work(
+    rank: int, world: int, strategy: str, micro_batches: int, port: int, found: "mp.Queue[dict[str, int]]"
+) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
@@ -114,23 +146,41 @@ def check() -> None:
                 print(strategy, world, "processes", micro_batches, "micro-batches", counted, same, flush=True)
 
 
-def paper() -> None:
-    from latchwork.training.flops import flops_per_token
-    from latchwork.training.presets import CONFIGS
-
+def paper(worlds: tuple[int, ...] = (1, 8, 64)) -> list[dict[str, float]]:
+    """For paper-112m in its first steps, what each of so many GPUs needs; by the formulas above."""
     config = CONFIGS["paper-112m"]
     with torch.device("meta"):
         model = MinMaxRNC_LM(50257, MinMaxRNCLMConfig.large())
     parameters = sum(each.numel() for each in model.parameters())
-    print(f"{parameters:,} parameters; floating-point operations a token: {flops_per_token(model, config.model, 1024):.3g}")
-    for world in (1, 8, 64):
-        for strategy, formula in FORMULAS.items():
-            wire = formula(model, 32, world)["wire"] if world > 1 else 0
-            print(f"{world} GPUs, {strategy}: {wire / 1e9:.2f} GB a step on the wire of each GPU")
-    print(f"context parallelism: {context_parallel(model, 16) / 1e6:.2f} MB a micro-batch of 16 given by each rank")
+    sequences = config.batch.micro * at(config.batch.accumulation, 0)  # of a step, on all GPUs together
+    rows = []
+    for world in worlds:
+        each = sequences // world
+        micro = min(each, config.batch.micro)
+        tokens = each * config.batch.context
+        state = 4 * BYTES * parameters  # weights, gradients and the two moments of AdamW
+        rows.append(
+            {
+                "GPUs": world,
+                "sequences of each": each,
+                "micro-batches": each // micro,
+                "state GB, DDP": state / 1e9,
+                "state GB, FSDP": state / world / 1e9,
+                "activations GB": kept_per_token(model) * micro * config.batch.context / 1e9,
+                "PFLOP a step": flops_per_token(model, config.model, config.batch.context) * tokens / 1e15,
+                "wire GB, DDP": ddp(model, each // micro, world)["wire"] / 1e9,
+                "wire GB, FSDP": fsdp(model, each // micro, world)["wire"] / 1e9,
+                "wire MB, context": context_parallel(model, micro) * (each // micro) / 1e6 if world > 1 else 0.0,
+            }
+        )
+    return rows
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--paper", action="store_true", help="print the formulas for paper-112m")
-    paper() if parser.parse_args().paper else check()
+    if not parser.parse_args().paper:
+        check()
+    else:
+        for row in paper():
+            print({name: round(value, 2) for name, value in row.items()})
