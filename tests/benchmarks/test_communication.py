@@ -1,8 +1,8 @@
 """The formulas of docs/tutorials/scale.md, against messages that were counted."""
 
 import pytest
-from communication import FORMULAS, SMALL, VOCABULARY, count, paper
 
+from communication import FORMULAS, SMALL, VOCABULARY, count, paper
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 
 
