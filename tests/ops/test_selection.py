@@ -149,13 +149,15 @@ def test_it_compiles_without_a_break():
 
 def test_bad_input_names_its_argument():
     (weights, choice, x0), _ = make_case(2, 3, 2, 3, taking=False, carried=False, reset="never")
-    s = torch.zeros(2, 3)
+    s = torch.zeros(2, 3, dtype=weights.dtype)
     for error, match, arguments, options in [
         (ValueError, r"choice must be \(B, T, U, N\)", (weights, choice[0], x0), {}),
         (TypeError, "choice must be int64; got torch.int32", (weights, choice.int(), x0), {}),
         (ValueError, "choice must be at least 0 and less than 3; got 3 to 3", (weights, choice * 0 + 3, x0), {}),
         (ValueError, r"weights must be .*K being N.*got \(2, 3, 2, 3, 3\)", (weights, choice, x0), {"s": s}),
         (TypeError, "weights must be float32.*got torch.int64", (weights.long(), choice, x0), {}),
+        (TypeError, "s must have the dtype of weights, .*got torch.float16", (weights, choice, x0), {"s": s.half()}),
+        (TypeError, "state must have the dtype of weights", (weights, choice, x0), {"state": x0.half()}),
         (ValueError, r"s must be \(U, N\) = \(2, 3\)", (weights, choice, x0), {"s": s[0]}),
         (ValueError, r"x0 must be .*got \(3,\)", (weights, choice, x0[0]), {}),
         (ValueError, r"state must be .*got \(1, 2, 3\)", (weights, choice, x0), {"state": x0[None]}),

@@ -169,6 +169,7 @@ def test_bad_input_names_its_argument():
         (ValueError, "choice must be at least 0 and less than 3; got 3 to 3", (weights, choice * 0 + 3, x0), {}),
         (ValueError, r"weights must be .*got \(2, 3, 2, 3, 2\)", (weights[..., :2], choice, x0), {}),
         (TypeError, "weights must be float32.*got torch.int64", (weights.long(), choice, x0), {}),
+        (TypeError, "x0 must have the dtype of weights, .*got torch.float16", (weights, choice, x0.half()), {}),
         (ValueError, r"x0 must be .*got \(3,\)", (weights, choice, x0[0]), {}),
         (ValueError, "x0 must be at least 0; got -1.0", (weights, choice, x0 * 0 - 1), {}),
         (ValueError, r"state must be .*got \(1, 2, 3\)", (weights, choice, x0), {"state": x0[None]}),

@@ -22,6 +22,12 @@ class MinMaxRNC(nn.Module):
 
     gradient_checkpointing: an attribute; if true, a layer's activations are computed again in the backward pass
     instead of kept.
+
+    >>> cascade = MinMaxRNC(MinMaxRNCConfig(d_model=16, n_layers=2, d_state=8))
+    >>> y, state = cascade(torch.zeros(3, 10, 16))
+    >>> y.shape
+    torch.Size([3, 10, 16])
+    >>> y, state = cascade(torch.zeros(3, 5, 16), state)  # the next 5 steps of the same sequences
     """
 
     def __init__(self, config: MinMaxRNCConfig) -> None:

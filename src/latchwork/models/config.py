@@ -182,6 +182,9 @@ class MinMaxRNCLMConfig:
     output_gate, conv_type and ffn_dropout stand in for the backbone's where given. In the paper they always do; here
     None, the default, leaves the backbone as it says. `resolved_backbone` is what is built.
     embedding_init: "small_init", N(0, 2 / (5 d_model)), as the paper has it, or "normal", N(0, 1).
+
+    >>> MinMaxRNCLMConfig.small(tie_weights=False, conv_type="gated").resolved_backbone.conv_type
+    'gated'
     """
 
     backbone: MinMaxRNCConfig

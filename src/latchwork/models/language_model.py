@@ -23,6 +23,13 @@ class MinMaxRNC_LM(nn.Module):
 
     Tokens, prompts and targets are int64 or int32; bool, smaller integers and floats are errors, here as in every
     method. With tie_weights the head is the embedding, transposed; else a matrix of its own.
+
+    >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small())
+    >>> tokens = torch.randint(20, (4, 33))
+    >>> loss, state = model.loss(tokens[:, :-1], tokens[:, 1:])
+    >>> loss.backward()
+    >>> model.generate([[1, 2, 3], [4]], 5, temperature=0).shape
+    torch.Size([2, 5])
     """
 
     def __init__(self, vocab_size: int, config: MinMaxRNCLMConfig) -> None:

@@ -19,6 +19,11 @@ class MinMaxLayer(nn.Module):
 
     Only the neuron's output enters the residual stream. The parts are made by the caller: see models/backbone.py.
     `forward` below is the definition. Where modules/fast_layer.py has a plan for a call, that runs instead.
+
+    >>> layer = MinMaxLayer(conv=BasicConv(16), ffn=GatedFeedForward(16), neuron=MinMaxNeuron(16, 8))
+    >>> y, state = layer(torch.zeros(3, 10, 16))
+    >>> y.shape, state
+    (torch.Size([3, 10, 16]), State(conv=(3, 16) torch.float32, x=(3, 8) torch.float32))
     """
 
     def __init__(

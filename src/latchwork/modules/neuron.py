@@ -23,6 +23,11 @@ class MinMaxNeuron(nn.Module):
     initial scale of W_o.
 
     The drives of all cells and the gate are rows of one matrix, `projection`, so that they are one product.
+
+    >>> neuron = MinMaxNeuron(16, 8)
+    >>> y, state = neuron(torch.zeros(3, 10, 16))
+    >>> y.shape, state.shape
+    (torch.Size([3, 10, 16]), torch.Size([3, 8]))
     """
 
     def __init__(

@@ -26,6 +26,12 @@ class State(NamedTuple):
     conv: (..., B, d_model), the last input of each convolution. x: (..., B, d_state), the latches; units of degree n
     lie one after the other. It is an ordinary tuple of two tensors, so that torch.compile, torch.export, DDP and
     pytrees take it as it is. Nothing here changes a state in place: each method returns a new one.
+
+    >>> state = State(torch.zeros(2, 3, 16), torch.zeros(2, 3, 8))  # 2 layers, 3 sequences
+    >>> state
+    State(conv=(2, 3, 16) torch.float32, x=(2, 3, 8) torch.float32)
+    >>> state.select([2, 0]).batch_size
+    2
     """
 
     conv: Tensor

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latchwork.ops import dispatch
+from latchwork.ops import dispatch, distributed
 from latchwork.ops.algebra import Step
-from latchwork.ops.arguments import DTYPES, check_dense, expand
+from latchwork.ops.arguments import DTYPES, autocasts, check_dense, expand
 from latchwork.ops.reference import reference_selection, reference_transformation
 from latchwork.ops.transforms import hides_numbers
 
@@ -52,10 +52,10 @@ def selection_scan(
     >>> selection_scan(torch.nn.functional.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[2.0, 1.0, 3.0]], [[1.0, 2.0, 3.0]], [[2.0, 1.0, 3.0]]]]
     """
-    _check_arguments(weights, choice, x0, s, reset, state)
-    x0 = expand(x0.to(weights.dtype), choice.shape[:1] + choice.shape[2:])
-    start = x0 if state is None else expand(state.to(weights.dtype), x0.shape)
-    s = None if s is None else expand(s.to(weights.dtype), x0.shape)
+    x0, s, state = _check_arguments(weights, choice, x0, s, reset, state)
+    x0 = expand(x0, choice.shape[:1] + choice.shape[2:])
+    start = x0 if state is None else expand(state, x0.shape)
+    s = None if s is None else expand(s, x0.shape)
     name = dispatch.choose("moves", backend, weights, choice, start, s, reset, x0)
     if name == "reference":
         return reference_selection(weights, choice, start, s, reset, x0)
@@ -88,10 +88,10 @@ def transformation_scan(
     >>> transformation_scan(weights, choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[3.0, 1.0, 2.0]], [[3.0, 0.0, 2.0]]]]
     """
-    _check_arguments(weights, choice, x0, None, reset, state)
+    x0, _, state = _check_arguments(weights, choice, x0, None, reset, state)
     _check_levels(x0, state)
-    x0 = expand(x0.to(weights.dtype), choice.shape[:1] + choice.shape[2:])
-    start = x0 if state is None else expand(state.to(weights.dtype), x0.shape)
+    x0 = expand(x0, choice.shape[:1] + choice.shape[2:])
+    start = x0 if state is None else expand(state, x0.shape)
     name = dispatch.choose("moves", backend, weights, choice, start, reset, x0)
     if name == "reference":
         return reference_transformation(weights, choice, start, reset, x0)
@@ -131,11 +131,22 @@ def transformation_as_minmax(choice: Tensor, high: Tensor | float, dtype: torch.
 
 def _check_arguments(
     weights: Tensor, choice: Tensor, x0: Tensor, s: Tensor | None, reset: Tensor | None, state: Tensor | None
-) -> None:
-    """Raise an error that names the argument that is wrong, what it must be and what it was."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """x0, s and state. Raises an error that names the argument that is wrong, what it must be and what it was.
+
+    Under autocast they take the type of weights.
+    """
+    distributed.refuse("a scan that moves whole levels")
     check_dense(weights=weights, choice=choice, x0=x0, s=s, reset=reset, state=state)
+    if autocasts(weights):
+        x0, s, state = (None if each is None else each.to(weights.dtype) for each in (x0, s, state))  # type: ignore[assignment]
+    if weights.dtype not in DTYPES:
+        raise TypeError(f"weights must be float32, float64, bfloat16 or float16; got {weights.dtype}")
+    for name, value in {"x0": x0, "s": s, "state": state}.items():
+        if value is not None and value.dtype != weights.dtype:
+            raise TypeError(f"{name} must have the dtype of weights, {weights.dtype}; got {value.dtype}")
     if torch.compiler.is_compiling():
-        return  # the sizes are open, and may not be compared
+        return x0, s, state  # the sizes are open, and may not be compared
     if choice.dim() != 4 or choice.shape[-1] == 0:
         raise ValueError(f"choice must be (B, T, U, N) with N >= 1; got {tuple(choice.shape)}")
     if choice.dtype != torch.int64:
@@ -149,8 +160,6 @@ def _check_arguments(
             f"weights must be (B, T, U, N, K) = {(*choice.shape, options)}, K being N, or N + 1 with s; "
             f"got {tuple(weights.shape)}"
         )
-    if weights.dtype not in DTYPES:
-        raise TypeError(f"weights must be float32, float64, bfloat16 or float16; got {weights.dtype}")
     whole = (choice.shape[0], *units)
     for name, value in {"x0": x0, "state": x0 if state is None else state}.items():
         if tuple(value.shape) not in (whole, units):
@@ -162,6 +171,7 @@ def _check_arguments(
     for name, other in {"choice": choice, "x0": x0, "state": state, "s": s, "reset": reset}.items():
         if other is not None and other.device != weights.device:
             raise ValueError(f"{name} must be on the device of weights, {weights.device}; got {other.device}")
+    return x0, s, state
 
 
 def _check_levels(x0: Tensor, state: Tensor | None) -> None:
