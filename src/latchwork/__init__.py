@@ -1,5 +1,6 @@
 """latchwork: MinMax Recurrent Neural Cascades, exact on every path."""
 
+from latchwork.load import load_model
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.modules import MinMaxLayer, MinMaxNeuron, State
 from latchwork.ops import minmax_scan, minmax_step, use_backend
@@ -12,6 +13,7 @@ __all__ = [
     "MinMaxRNCLMConfig",
     "MinMaxRNC_LM",
     "State",
+    "load_model",
     "minmax_scan",
     "minmax_step",
     "use_backend",

@@ -9,8 +9,8 @@ from latchwork.data.corpus import TOKENIZER
 from latchwork.data.subwords import ENDS, Subwords, bytes_of_letters, tokenizers_library
 from latchwork.data.tokenizers import Bytes, Characters, Tokenizer, load_tokenizer
 from latchwork.files import write_text
+from latchwork.load import load_model
 from latchwork.models import MinMaxRNC_LM
-from latchwork.training.models import load_model
 
 
 def export_huggingface(model: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from latchwork.data.corpus import TOKENIZER
 from latchwork.data.tokenizers import Tokenizer, load_tokenizer
+from latchwork.load import load_model
 from latchwork.models.generation import choose_tokens
 from latchwork.models.language_model import MinMaxRNC_LM
-from latchwork.training.models import load_model
 
 
 def load_run(path: Path, device: str = "cpu") -> tuple[nn.Module, Tokenizer]:
