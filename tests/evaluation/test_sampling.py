@@ -4,7 +4,7 @@ from torch import nn
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines.recurrent import Recurrent
-from latchwork.baselines.registry import ModelConfig, save_model
+from latchwork.baselines.registry import ModelConfig, make_model, save_model
 from latchwork.data.tokenizers import Bytes, Characters, save_tokenizer
 from latchwork.evaluation.sampling import first_tokens, load_run, sample_text
 
@@ -77,8 +77,7 @@ def test_a_run_is_found_by_its_folder_or_its_model(tmp_path, where, given):
 
 
 def test_a_run_of_a_baseline_is_found(tmp_path):
-    config = ModelConfig(kind="lstm", options={"n_layers": 1, "width": 6})
-    model = Recurrent(3, 1, kind=nn.LSTM, width=6)
+    model = make_model(ModelConfig(kind="lstm", options={"n_layers": 1, "width": 6}), 3)
     save_model(tmp_path / "model", model)
     save_tokenizer(Characters("abc"), tmp_path / "model/tokenizer")
     found, _ = load_run(tmp_path)

@@ -80,6 +80,7 @@ PRESETS: dict[str, tuple[Name, Mapping[str, int]]] = {
     "transformer-s": ("transformer", {"width": 72, "window": 2048}),
 }
 # Ours of the synthetic tasks: 90 wide, the paper's.
+NOTHING: Mapping[str, Any] = {}
 MINMAX: dict[str, Mapping[str, Any]] = {"minmax-s": {"d_state": 40}, "minmax-m": {"d_state": 90}}
 
 
@@ -118,7 +119,7 @@ def make_model(config: ModelConfig, vocabulary: int) -> nn.Module:
     return model
 
 
-def preset(name: str, n_layers: int = 2, **changes: Any) -> ModelConfig:
+def preset(name: str, n_layers: int = 2, changes: Mapping[str, Any] = NOTHING) -> ModelConfig:
     """The config of a model of the synthetic tasks, ours or a baseline, by its name. changes: for ours alone."""
     if name in MINMAX:
         whole = MinMaxRNCLMConfig.small(**{**MINMAX[name], "n_layers": n_layers, **changes})

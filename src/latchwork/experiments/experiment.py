@@ -46,7 +46,7 @@ class Experiment:
 
     def model_config(self) -> ModelConfig:
         """The complete configuration of the model."""
-        return preset(self.model, self.n_layers, **self.changes)
+        return preset(self.model, self.n_layers, self.changes)
 
     def make_model(self, vocabulary: int) -> nn.Module:
         """The model, with fresh weights from torch's generator."""

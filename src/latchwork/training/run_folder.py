@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from latchwork.files import read_json, read_text, write_json, write_text
+from latchwork.files import finite_values, read_json, read_text, write_json, write_text
 from latchwork.run_lock import run_lock
 from latchwork.training.differences import differences, summary
 from latchwork.training.distributed import Processes
@@ -44,7 +44,7 @@ class RunFolder:
             if self.record.exists():
                 raise ValueError(f"{self.path} has a record but no manifest.json that says of which config. {REMEDY}")
             return
-        if lines := differences(found.get("config"), json.loads(json.dumps(config))):
+        if lines := differences(found.get("config"), finite_values(config)):
             raise ValueError(f"{self.path} holds a run of another config: {summary(lines)}. {REMEDY}")
 
     def finished(self, config: Mapping[str, Any]) -> dict[str, Any] | None:

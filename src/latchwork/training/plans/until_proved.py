@@ -122,7 +122,7 @@ class UntilProved(Plan):
         kind = getattr(findings, result.pop("name"))
         self.result = kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in result.items()})
         for name, value in values.items():
-            setattr(self, name, value)
+            setattr(self, name, float("nan") if value is None else value)  # JSON has no NaN
 
     def progress(self, step: int) -> tuple[float, float | None, str]:
         return len(self.rounds), self.protocol.rounds, f"round {len(self.rounds) + 1} step {self.steps}"
