@@ -16,13 +16,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from latchwork import load_model
 from latchwork.baselines.transformer import Transformer
 from latchwork.data.corpus import Corpus
 from latchwork.data.prepare import prepare
 from latchwork.evaluation.by_position import evaluate_by_position
 from latchwork.files import read_json, write_text
 from latchwork.training.config import PretrainingConfig
-from latchwork.training.models import load_model
 from latchwork.training.presets import MUON, find_config
 from latchwork.training.pretrain import is_of, pretrain
 

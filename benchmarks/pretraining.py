@@ -25,14 +25,14 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from latchwork.baselines.registry import make_model, minmax_config
 from latchwork.training.config import BatchConfig
 from latchwork.training.distributed import Processes
 from latchwork.training.engine import Training
 from latchwork.training.flops import flops_per_token, measure_peak
-from latchwork.training.folder import RunFolder
-from latchwork.training.models import make_model, minmax_config
-from latchwork.training.optimizer import set_step
+from latchwork.training.plans.steps import Steps
 from latchwork.training.presets import GPT2_VOCABULARY, PAPER
+from latchwork.training.run_folder import RunFolder
 from machine import describe
 from memory import resident
 from model_contenders import OURS, PEER, paper_model, parameters
@@ -69,13 +69,13 @@ def make_training(name: str, context: int, folder: Path) -> Training:
     config = replace(PAPER, batch=BatchConfig(micro=1, context=context), precision="float32", compile=False)
     ours = minmax_config(PAPER.model.options)
     model = make_model(PAPER.model, GPT2_VOCABULARY) if name == OURS else Peer(paper_model(GPT2_VOCABULARY, ours))
-    return Training(config, model, (RandomTokens(), RandomTokens()), folder=RunFolder(folder), here=HERE)
+    plan = Steps(config, (RandomTokens(), RandomTokens()))
+    return Training(plan, model, folder=RunFolder(folder), here=HERE)
 
 
 def step(training: Training) -> tuple[float, float]:
     """Seconds of the clock and of the processor."""
     clock, processor = time.perf_counter(), time.process_time()
-    set_step(training.optimizer, training.config, training.place.step)
     training._step()
     training.place.step += 1
     return time.perf_counter() - clock, time.process_time() - processor

@@ -26,8 +26,9 @@ from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
 from latchwork.seeds import seed_everything
 from latchwork.tasks import Automaton, LastStep, Task, make_task
-from latchwork.training.curriculum import Learning, LengthCurriculum, Watch, learn_by_length
-from latchwork.training.length_display import LengthDisplay
+from latchwork.training import Learning, LengthCurriculum, learn_by_length
+from latchwork.training.display import Display
+from latchwork.training.engine import Watch
 from latchwork.training.manifest import manifest
 from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 
@@ -187,7 +188,7 @@ def learn(job: Job, task: Task, limits: Limits) -> tuple[nn.Module, Learning, Le
     )  # fmt: skip
     stuck: list[Record] = []
     parts = None
-    with LengthDisplay(f"{problem.name} {job.model} seed {job.seed}", curriculum.longest) as display:
+    with Display(f"{problem.name} {job.model} seed {job.seed}") as display:
         while True:
             seed_everything(job.seed + TRIAL * len(stuck))
             model = make_model(job.model, task, problem.units)

@@ -7,7 +7,7 @@ from latchwork.automata import Machine, certify
 from latchwork.automata.prune import freeze_moves, keep_followers
 from latchwork.tasks import WordProblem
 from latchwork.training import LengthCurriculum, learn_by_length
-from latchwork.training.length_display import LengthDisplay
+from latchwork.training.display import Display
 
 
 def learn(group, degree, curriculum=LengthCurriculum(), seed=0):  # noqa: B008 - frozen
@@ -15,7 +15,7 @@ def learn(group, degree, curriculum=LengthCurriculum(), seed=0):  # noqa: B008 -
     torch.manual_seed(seed)
     task = WordProblem(group)
     model = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.state_tracking(degree))
-    with LengthDisplay(task.name, curriculum.longest) as display:
+    with Display(task.name) as display:
         learning = learn_by_length(model, task, curriculum, watch=display.watch)
     smaller = keep_followers(model.eval(), *task.sample("validation", 0, rows=64, length=256))
     if smaller is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from latchwork.learning import learn
+    from latchwork.load import load_model
     from latchwork.models import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
     from latchwork.modules import Latch, MinMaxLayer, MinMaxNeuron, State
     from latchwork.ops import minmax_scan, minmax_step, use_backend
@@ -22,6 +23,7 @@ __all__ = [
     "MinMaxRNC_LM",
     "State",
     "learn",
+    "load_model",
     "minmax_scan",
     "minmax_step",
     "use_backend",
@@ -29,6 +31,7 @@ __all__ = [
 __version__ = "0.1.0"
 _NAMES = {
     "learning": ("learn",),
+    "load": ("load_model",),
     "models": ("MinMaxRNC", "MinMaxRNCConfig", "MinMaxRNCLMConfig", "MinMaxRNC_LM"),
     "modules": ("Latch", "MinMaxLayer", "MinMaxNeuron", "State"),
     "ops": ("minmax_scan", "minmax_step", "use_backend"),

@@ -23,7 +23,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """`write_text` of values as JSON. JSON has no NaN and no infinity: they are written as null."""
-    write_text(path, json.dumps(_finite(values), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite_values(values), indent=1, allow_nan=False) + "\n")
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -129,12 +129,13 @@ def check_hashes(folder: Path, hashes: object, source: object, max_bytes: int | 
             raise ValueError(f"{path} has changed: by {source} its SHA-256 must be {expected!r:.80}; it is {found}")
 
 
-def _finite(values: Any) -> Any:
+def finite_values(values: Any) -> Any:
+    """The values as `write_json` writes them: NaN and infinity are None, tuples are lists."""
     if isinstance(values, float):
         return values if isfinite(values) else None
     if isinstance(values, Mapping):
-        return {key: _finite(value) for key, value in values.items()}
-    return [_finite(value) for value in values] if isinstance(values, (list, tuple)) else values
+        return {key: finite_values(value) for key, value in values.items()}
+    return [finite_values(value) for value in values] if isinstance(values, (list, tuple)) else values
 
 
 def _inside_of(values: dict[str, Any] | list[Any]) -> Sequence[Any]:

@@ -37,6 +37,19 @@ def run_lock(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the folder's lock."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
 def _name(holder: Path) -> str:
     try:
         found = json.loads(holder.read_text())

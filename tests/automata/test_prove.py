@@ -6,9 +6,10 @@ from latchwork.automata import Machine
 from latchwork.automata.certify import Proof
 from latchwork.automata.compile import compile
 from latchwork.automata.learn import learn
-from latchwork.automata.prove import ProofProtocol, _Sampler, train_until_proved
+from latchwork.automata.sampler import Sampler
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, make_task
+from latchwork.training import ProofProtocol, train_until_proved
 
 TINY = MinMaxRNCLMConfig.small(d_model=16, d_state=8, n_layers=1, levels=3, output_gate=False, ffn_dropout=0.0)
 
@@ -36,15 +37,15 @@ def test_what_is_not_reached_is_reported_with_its_words():
 def test_drawn_words_are_those_of_the_task_with_its_answers(name):
     task = make_task(name)
     machine = Machine.from_task(task)
-    sampler = _Sampler(machine, task.vocabulary, numpy.random.default_rng(0))
     word = task.sample("train", 0, 1, 12).tokens[0].tolist()
-    sampler.add(tuple(word))
-    tokens, targets = sampler.batch(64, 30)
+    tokens, targets = Sampler(machine, task.vocabulary).batch(numpy.random.default_rng(0), 64, 30, [word[:5]], [word])
+    assert tokens[0, :5].tolist() == word[:5]
     expected = torch.from_numpy(machine.run(tokens.numpy()))
     asked = targets != IGNORE
     assert asked.any()
     assert (targets == expected)[asked].all()
-    assert any(row[: len(word)] == word for row in tokens.tolist())
+    assert any(row[: len(word)] == word for row in tokens[1:].tolist())
+    assert any(row[: len(word)] != word and row[:3] == word[:3] for row in tokens[1:].tolist())
 
 
 def test_learning_finds_the_machine_of_a_compiled_network_and_calls_it_a_hypothesis():

@@ -22,8 +22,7 @@ from characters_runs import (
     token_runs,
     tuning_runs,
 )
-from latchwork.training.config import ModelConfig
-from latchwork.training.models import parameter_count
+from latchwork.baselines.registry import ModelConfig, parameter_count
 from latchwork.training.presets import find_config
 
 CHARACTERS = 65

@@ -77,11 +77,10 @@ def test_a_budget_can_be_smaller_than_its_scale_and_the_record_says_so(tmp_path)
 
 def test_a_run_that_fails_exits_with_one(tmp_path):
     folder = tmp_path / "smoke/latching-4/minmax-s/batch64-seed0"
-    folder.mkdir(parents=True)
-    (folder / "checkpoint.safetensors").write_bytes(b"not one")
+    (folder / "checkpoints" / "00000001").mkdir(parents=True)
     result = runner.invoke(app, ["run", "latching-4/minmax-s", "--scale", "smoke", "--out", str(tmp_path)])
     assert result.exit_code == 1
-    assert "is not a whole safetensors file" in result.stderr
+    assert "checkpoints is whole" in result.stderr
 
 
 @pytest.mark.parametrize(

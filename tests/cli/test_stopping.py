@@ -100,7 +100,7 @@ def test_a_sweep_that_is_told_to_stop_saves_and_leaves_no_worker(number, code, s
     assert "the same command resumes from the last checkpoints" in errors
     assert "Traceback" not in errors
     assert session(process.pid) == []
-    assert all((each / "checkpoint.safetensors").exists() for each in folders)
+    assert all(list((each / "checkpoints").iterdir()) for each in folders)
 
 
 @needs_proc
@@ -108,7 +108,7 @@ def test_the_workers_of_a_sweep_that_is_killed_save_and_stop(sweep):
     process, folders = sweep
     process.kill()
     wait_for(lambda: session(process.pid) == [])
-    assert all((each / "checkpoint.safetensors").exists() for each in folders)
+    assert all(list((each / "checkpoints").iterdir()) for each in folders)
 
 
 def test_a_second_sweep_in_the_same_folders_is_an_error_and_damages_nothing(sweep, tmp_path):

@@ -10,7 +10,7 @@ from latchwork.evaluation.statistics import by_sequence
 from latchwork.evaluation.streaming import evaluate
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, Batch, InductionHeads, Latching, Sequences, Split
-from latchwork.training.loop import _ends
+from latchwork.training.plans.epochs import ends_of
 
 
 def make_model(vocabulary):
@@ -39,7 +39,7 @@ def test_measure_equals_the_definition(task, rows, length):
     batch = task.sample("train", 0, rows, length)
     with torch.no_grad():
         loss, correct, asked = by_definition(model, batch)
-    for lengths in (None, _ends(batch)):
+    for lengths in (None, ends_of(batch)):
         found = measure(model, batch, lengths)
         assert found.asked == asked
         assert abs(found.correct - correct) <= 1  # a tie of logits may fall the other way

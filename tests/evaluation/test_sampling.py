@@ -4,10 +4,9 @@ from torch import nn
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines.recurrent import Recurrent
+from latchwork.baselines.registry import ModelConfig, make_model, save_model
 from latchwork.data.tokenizers import Bytes, Characters, save_tokenizer
 from latchwork.evaluation.sampling import first_tokens, load_run, sample_text
-from latchwork.training.config import ModelConfig
-from latchwork.training.models import own_tensors, save_model
 
 SMALL = MinMaxRNCLMConfig.small(d_model=8, d_state=6)
 
@@ -78,9 +77,8 @@ def test_a_run_is_found_by_its_folder_or_its_model(tmp_path, where, given):
 
 
 def test_a_run_of_a_baseline_is_found(tmp_path):
-    config = ModelConfig(kind="lstm", options={"n_layers": 1, "width": 6})
-    model = Recurrent(3, 1, kind=nn.LSTM, width=6)
-    save_model(tmp_path / "model", config, 3, own_tensors(model))
+    model = make_model(ModelConfig(kind="lstm", options={"n_layers": 1, "width": 6}), 3)
+    save_model(tmp_path / "model", model)
     save_tokenizer(Characters("abc"), tmp_path / "model/tokenizer")
     found, _ = load_run(tmp_path)
     assert torch.equal(found.embedding.weight, model.embedding.weight)

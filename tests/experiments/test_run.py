@@ -13,16 +13,19 @@ import torch
 from safetensors.torch import load_file
 from tiny import TINY, job, scale, without_time
 
+from latchwork.experiments import run as module
 from latchwork.experiments.run import run, run_folder
 from latchwork.signals import Stopped
 from latchwork.tasks import make_task
+from latchwork.training.checkpoint import steps_of
+from latchwork.training.plans import epochs
 
 # A worker that saves after every batch, so that a kill cuts it off anywhere.
 WORKER = """
 import json, sys
 from latchwork.experiments import worker
-from latchwork.training import loop
-loop.SAVE_SECONDS = -1.0
+from latchwork.training.plans.epochs import Epochs
+Epochs.save_seconds = -1.0
 worker.work(json.loads(sys.argv[1]))
 """
 
@@ -55,12 +58,15 @@ def test_a_run_leaves_a_folder_with_manifest_metrics_events_weights_and_record(w
     manifest = json.loads((whole / "manifest.json").read_text())
     assert set(manifest) == {"config", "versions", "commit", "hardware", "date"}
     assert manifest["config"]["seed"] == 0
-    assert manifest["config"]["experiment"]["task"] == "latching(2)"
+    assert manifest["config"]["task"] == "latching(2)"
+    assert manifest["config"]["model"]["options"] == TINY.make_model(10).config.to_dict()  # complete
     assert manifest["versions"]["torch"] == torch.__version__
     assert [line["step"] for line in metrics(whole) if "validation_accuracy" in line] == [3, 6]
     assert list((whole / "tensorboard").glob("events*"))
-    assert not (whole / "checkpoint.safetensors").exists()
+    assert not (whole / "checkpoints").exists()
     record = json.loads((whole / "record.json").read_text())
+    assert record["config"] == manifest["config"]
+    assert "published" not in record
     assert record["scale"] == "smoke"
     assert record["parameters"] == sum(each.numel() for each in TINY.make_model(10).parameters())
     assert len(record["training"]["epochs"]) == 2
@@ -104,8 +110,7 @@ def test_a_run_that_is_killed_ends_bit_equal_to_one_that_is_not(whole, tmp_path)
     killed = 0
     for delay in (0.0, 0.05, 0.2):
         process = start(values)
-        checkpoint = folder / "checkpoint.safetensors"
-        while process.poll() is None and not checkpoint.exists():
+        while process.poll() is None and not steps_of(folder / "checkpoints"):
             time.sleep(0.002)
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
@@ -117,20 +122,18 @@ def test_a_run_that_is_killed_ends_bit_equal_to_one_that_is_not(whole, tmp_path)
     assert process.returncode == 0, errors
     records = [json.loads((each / "record.json").read_text()) for each in (whole, folder)]
     assert without_time(records[1]) == without_time(records[0])
-    one, other = (load_file(each / "best.safetensors") for each in (whole, folder))
+    one, other = (load_file(each / "model" / "model.safetensors") for each in (whole, folder))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert metrics(folder) == metrics(whole)
 
 
 def test_a_checkpoint_holds_the_place_within_an_epoch(tmp_path, monkeypatch):
-    from latchwork.training import loop
-
-    monkeypatch.setattr(loop, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(epochs.Epochs, "save_seconds", -1.0)
     places = []
 
     def watch(progress):
-        places.append((progress.epoch, progress.batch))
-        if places == [(0, 1), (0, 2)]:
+        places.append(progress.step)
+        if places == [1, 2]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -138,12 +141,10 @@ def test_a_checkpoint_holds_the_place_within_an_epoch(tmp_path, monkeypatch):
     places.clear()
     places.append("resumed")
     run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=watch)
-    assert places[1] == (0, 2)  # the first batch was saved, the second was cut off before its checkpoint
+    assert places[1] == 2  # the first batch was saved, the second was cut off before its checkpoint
 
 
 def test_an_epoch_cut_off_after_its_last_batch_is_recorded_as_if_it_had_not_been(tmp_path, monkeypatch):
-    from latchwork.training import loop
-
     falling = replace(TINY, trainer="xlstm")  # whose rate differs from batch to batch
     whole = run(falling, scale(), batch_size=64, seed=0, out=tmp_path / "whole")
 
@@ -151,8 +152,8 @@ def test_an_epoch_cut_off_after_its_last_batch_is_recorded_as_if_it_had_not_been
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "SAVE_SECONDS", -1.0)
-        patched.setattr(loop, "measure", cut_off)
+        patched.setattr(epochs.Epochs, "save_seconds", -1.0)
+        patched.setattr(epochs, "measure", cut_off)
         with pytest.raises(KeyboardInterrupt):
             run(falling, scale(), batch_size=64, seed=0, out=tmp_path)
     assert without_time(run(falling, scale(), batch_size=64, seed=0, out=tmp_path)) == without_time(whole)
@@ -167,8 +168,6 @@ def test_two_runs_of_one_seed_are_identical_and_of_two_seeds_are_not(whole, tmp_
 
 
 def test_a_finished_run_is_not_run_again(whole, monkeypatch):
-    from latchwork.experiments import run as module
-
     monkeypatch.setattr(module, "train", None)
     out = whole.parents[3]
     assert run(TINY, scale(), batch_size=64, seed=0, out=out) == json.loads((whole / "record.json").read_text())
@@ -198,8 +197,8 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path):
 def test_a_broken_record_or_checkpoint_is_named(tmp_path):
     folder = folder_of(tmp_path)
     folder.mkdir(parents=True)
-    (folder / "checkpoint.safetensors").write_bytes(b"not one")
-    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is not a whole safetensors file"):
+    (folder / "checkpoints" / "00000001").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"no checkpoint in .*checkpoints is whole"):
         run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
     (folder / "record.json").write_text("{")
     with pytest.raises(ValueError, match=r"record\.json must be JSON"):
@@ -219,7 +218,7 @@ def test_an_ablation_changes_the_model_and_a_wrong_field_is_named():
         ({"scale": replace(scale(), evaluation=replace(scale().evaluation, length=601))}, "evaluation.length is 600"),
         ({"scale": scale(epochs=3)}, "scale.training.epochs is 2 there and 3 here"),
         ({"threads": 2}, "threads is 1 there and 2 here"),
-        ({"experiment": replace(TINY, n_layers=2)}, "experiment.n_layers is 1 there and 2 here"),
+        ({"experiment": replace(TINY, n_layers=2)}, "model.options.backbone.n_layers is 1 there and 2 here"),
     ],
 )
 def test_a_finished_run_of_another_config_is_an_error_that_says_what_differs(changes, message, whole):
@@ -230,15 +229,18 @@ def test_a_finished_run_of_another_config_is_an_error_that_says_what_differs(cha
     assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
 
 
-def test_a_run_that_its_time_limit_stopped_is_not_the_answer_to_another_limit(tmp_path):
+def test_a_run_that_its_time_limit_stopped_is_not_the_answer_to_another_limit(tmp_path, monkeypatch):
     short = run(TINY, scale(hours=0), batch_size=64, seed=0, out=tmp_path)
     assert short["training"]["stopped"] == "time limit"
     assert run(TINY, scale(hours=0), batch_size=64, seed=0, out=tmp_path) == json.loads(json.dumps(short))
     with pytest.raises(ValueError, match=r"its time limit stopped: hours is 0 there and 1 here"):
         run(TINY, scale(hours=1), batch_size=64, seed=0, out=tmp_path)
-    (folder_of(tmp_path) / "record.json").unlink()  # trained, and not evaluated
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "evaluate_until_sure", None)
+        with pytest.raises(TypeError):  # trained, and not evaluated
+            run(TINY, scale(hours=0), batch_size=64, seed=1, out=tmp_path)
     with pytest.raises(ValueError, match=r"its time limit stopped"):
-        run(TINY, scale(hours=1), batch_size=64, seed=0, out=tmp_path)
+        run(TINY, scale(hours=1), batch_size=64, seed=1, out=tmp_path)
 
 
 def test_a_record_without_a_manifest_is_not_taken_for_any_config(whole, tmp_path):
@@ -255,18 +257,19 @@ def test_a_signal_saves_and_the_run_ends_bit_equal(batch, number, whole, tmp_pat
     seen = []
 
     def watch(progress):
-        seen.append(progress.batch)
-        if len(seen) == batch:
-            os.kill(os.getpid(), number)
+        if progress.text.startswith("epoch"):  # and not a validation
+            seen.append(progress.step)
+            if len(seen) == batch:
+                os.kill(os.getpid(), number)
 
     with pytest.raises(Stopped) as stopped:
         run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=watch)
     assert stopped.value.number == number
     assert len(seen) == batch  # it did not go on
-    run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=lambda progress: seen.append(progress.batch))
-    assert seen[batch] == batch % 3 + 1  # of three a epoch: no batch came twice
+    run(TINY, scale(), batch_size=64, seed=0, out=tmp_path, watch=lambda progress: seen.append(progress.step))
+    assert seen[batch] == batch + 1  # no batch came twice
     assert metrics(folder_of(tmp_path)) == metrics(whole)
-    one, other = (load_file(each / "best.safetensors") for each in (whole, folder_of(tmp_path)))
+    one, other = (load_file(each / "model" / "model.safetensors") for each in (whole, folder_of(tmp_path)))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -280,8 +283,6 @@ def test_two_runs_in_one_folder_are_one_run_and_a_clear_error(whole, tmp_path):
 
 
 def test_a_run_cut_off_after_its_last_checkpoint_repeats_no_line(whole, tmp_path, monkeypatch):
-    from latchwork.experiments import run as module
-
     def cut_off(*arguments):
         raise CutOffError
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from latchwork import load_model
 from latchwork.automata import Machine
+from latchwork.baselines.registry import ModelConfig, make_model, own_tensors, save_model
 from latchwork.data.corpus import Corpus
 from latchwork.data.documents import TextFile
 from latchwork.data.shards import write_corpus
@@ -19,13 +21,11 @@ from latchwork.modules import State
 from latchwork.reports.records import read_records
 from latchwork.temporal import parse
 from latchwork.temporal.tables import read_trace
-from latchwork.training.checkpoint import load_checkpoint, load_state, save_checkpoint, why_broken
-from latchwork.training.config import ModelConfig
+from latchwork.training.checkpoint import load_checkpoint, save_checkpoint, why_broken
 from latchwork.training.config_file import read_config
-from latchwork.training.folder import RunFolder
-from latchwork.training.models import load_model, make_model, own_tensors, save_model
 from latchwork.training.optimizer import make_optimizer
 from latchwork.training.presets import CONFIGS
+from latchwork.training.run_folder import RunFolder
 
 
 def plain(tensors):
@@ -48,7 +48,7 @@ SIZES = ModelConfig(kind="transformer", options={"n_layers": 1, "width": 8, "hea
 
 def make_baseline(folder):
     torch.manual_seed(0)
-    save_model(folder, SIZES, 5, own_tensors(make_model(SIZES, 5)))
+    save_model(folder, make_model(SIZES, 5))
 
 
 def read_baseline(folder):
@@ -78,23 +78,18 @@ def read_state(folder):
     return plain(State.load(folder / "state.safetensors")._asdict())
 
 
-PLACE = {"epoch": 3, "loss": 0.5, "epochs": [{"loss": 1.0}]}
-
-
 def make_run(folder):
     run = RunFolder(folder)
     run.begin({"config": {"task": "parity", "seed": 3, "scale": {"steps": 10}}})
     run.metrics.write_text('{"step": 1}\n{"step": 2}\n')
     run.cut(2)
-    run.save({"model.weight": torch.randn(3, 2), "random": torch.arange(9)}, PLACE)
 
 
 def read_run(folder):
     run = RunFolder(folder)
     run.begin({"config": {"task": "parity", "seed": 3, "scale": {"steps": 10}}})
-    if (found := run.load()) is None:
-        raise FileNotFoundError("there is no checkpoint.safetensors")
-    return plain(found[0]), found[1], run.lines
+    run.cut(2)
+    return run.metrics.read_text()
 
 
 RECORD = {
@@ -204,17 +199,16 @@ def make_checkpoint(folder):
     for each in model.parameters():
         each.grad = torch.ones_like(each)
     optimizer.step()
-    place = {"step": 4, "tokens": 64, "seconds": 1.5, "lines": 2}
-    state = State(torch.randn(1, 2, 3), torch.randn(1, 2, 4))
-    save_checkpoint(folder, place, model, optimizer, state, HERE, 1)
+    place = {"step": 4, "tokens": 64, "seconds": 1.5, "lines": 2, "plan": {"length": 8}}
+    save_checkpoint(folder, place, model, optimizer, {"best": torch.randn(2, 3)}, HERE, 1)
 
 
 def read_checkpoint(folder):
     if reason := why_broken(folder / "00000004"):
         raise ValueError(reason)
     model, optimizer = parts()
-    place = load_checkpoint(folder / "00000004", model, optimizer, HERE)
-    return place["step"], plain(own_tensors(model)), plain(load_state(folder / "00000004", range(2))._asdict())
+    place, tensors = load_checkpoint(folder / "00000004", model, optimizer, HERE)
+    return place["step"], place["plan"], plain(own_tensors(model)), plain(tensors)
 
 
 def make_documents(folder):
@@ -279,7 +273,6 @@ KINDS = {
     "Hugging Face config.json": Kind(make_huggingface, read_huggingface, "config.json", "anything"),
     "state": Kind(make_state, read_state, "state.safetensors"),
     "run manifest": Kind(make_run, read_run, "manifest.json"),
-    "run checkpoint": Kind(make_run, read_run, "checkpoint.safetensors"),
     "record": Kind(make_record, read_record, "record.json", "what it says"),
     "corpus manifest": Kind(make_corpus, read_corpus, "manifest.json"),
     "shard": Kind(make_corpus, read_corpus, "train-00000.tokens"),
@@ -296,7 +289,7 @@ KINDS = {
     "checkpoint note": Kind(make_checkpoint, read_checkpoint, "00000004/checkpoint.json"),
     "checkpoint model": Kind(make_checkpoint, read_checkpoint, "00000004/model.safetensors"),
     "checkpoint optimizer": Kind(make_checkpoint, read_checkpoint, "00000004/optimizer.safetensors"),
-    "checkpoint state": Kind(make_checkpoint, read_checkpoint, "00000004/state.safetensors"),
+    "checkpoint plan": Kind(make_checkpoint, read_checkpoint, "00000004/plan.safetensors"),
     "monitor": Kind(make_monitor, read_monitor, "monitor.safetensors"),
     "trace": Kind(make_traces, read_traces("trace.csv"), "trace.csv", "anything"),
     "trace.parquet": Kind(make_traces, read_traces("trace.parquet"), "trace.parquet", "anything"),

@@ -9,6 +9,8 @@ import torch
 from damaged_kinds import make_baseline, make_checkpoint, make_corpus, make_huggingface, make_lm, make_subwords
 from safetensors.torch import load_file, save_file
 
+from latchwork import load_model
+from latchwork.baselines.registry import ModelConfig, make_model
 from latchwork.data.corpus import Corpus
 from latchwork.data.shards import write_corpus
 from latchwork.data.tokenizers import Bytes, load_tokenizer
@@ -17,8 +19,6 @@ from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules import State
 from latchwork.tensor_files import read_tensors, write_tensors
 from latchwork.training.checkpoint import why_broken
-from latchwork.training.config import ModelConfig
-from latchwork.training.models import load_model, make_model
 from latchwork.training.presets import CONFIGS
 from latchwork.training.pretrain import pretrain
 

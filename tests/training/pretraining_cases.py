@@ -9,12 +9,12 @@ from typing import Any
 import numpy
 import pytest
 
+from latchwork.baselines.registry import ModelConfig
 from latchwork.data.shards import write_corpus
 from latchwork.data.tokenizers import Characters
 from latchwork.training.config import (
     BatchConfig,
     CheckpointConfig,
-    ModelConfig,
     OptimizerConfig,
     PretrainingConfig,
     ScheduleConfig,

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 from pretraining_cases import tiny
 
+from latchwork.baselines.registry import ModelConfig
 from latchwork.signals import Stopped
 from latchwork.training import distributed, manifest
 from latchwork.training import engine as loop
@@ -18,7 +19,6 @@ from latchwork.training import pretrain as run
 from latchwork.training.config import (
     BatchConfig,
     CheckpointConfig,
-    ModelConfig,
     PretrainingConfig,
     ScheduleConfig,
     ValidationConfig,

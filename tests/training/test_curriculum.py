@@ -12,9 +12,9 @@ from torch import nn
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, LastStep, Parity, WordProblem
-from latchwork.training import LengthCurriculum, learn_by_length
-from latchwork.training import curriculum as module
-from latchwork.training.length_display import LengthDisplay
+from latchwork.training import LengthCurriculum, engine, learn_by_length
+from latchwork.training.display import Display
+from latchwork.training.plans import by_length as module
 
 
 class Oracle(nn.Module):
@@ -90,7 +90,7 @@ def test_who_errs_now_and_then_grows_but_has_never_learnt():
 
 def test_time_ends_a_training(monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(engine.time, "monotonic", lambda: float(next(clock)))  # twice a step: before it and after it
     model = Oracle(Parity(), right=0.5)
     found = learn_by_length(model, model.task, LengthCurriculum(seconds=5, tokens=8))
     assert (found.stopped, found.steps) == ("seconds", 5)
@@ -119,7 +119,7 @@ def test_the_optimizer_gets_the_rate_of_each_length(monkeypatch):
             used.append(self.param_groups[0]["lr"])
             return super().step(*arguments, **options)
 
-    monkeypatch.setattr(module.torch.optim, "Adam", Spy)
+    monkeypatch.setattr(torch.optim, "Adam", Spy)
     model, plan = Oracle(Parity()), LengthCurriculum(longest=5, tokens=16, rows=1)
     found = learn_by_length(model, model.task, plan)
     assert used == [plan.rate(length) for _, length in model.shapes]
@@ -163,7 +163,7 @@ def test_only_the_last_answer_counts_and_lengths_vary_where_the_task_says_so():
     task, seen = LastStep(Parity()), []
     plan = LengthCurriculum(shortest=6, longest=6, tokens=600)
     for step in range(20):
-        tokens, targets = module._draw(task, 0, step, plan, 6.0)
+        tokens, targets = module.draw(task, 0, step, plan, 6.0)
         assert tokens.shape[0] == 100
         asked = targets != IGNORE
         assert (asked.sum(1) == 1).all()
@@ -177,11 +177,11 @@ def test_only_the_last_answer_counts_and_lengths_vary_where_the_task_says_so():
 
 def test_every_step_draws_new_words_and_every_seed_others():
     plan, task = LengthCurriculum(), WordProblem("S3")
-    draws = [module._draw(task, seed, step, plan, 9.0)[0] for seed in (0, 1) for step in (1, 2)]
+    draws = [module.draw(task, seed, step, plan, 9.0)[0] for seed in (0, 1) for step in (1, 2)]
     for first in range(4):
         for second in range(first):
             assert not torch.equal(draws[first], draws[second])
-    assert torch.equal(draws[0], module._draw(task, 0, 1, plan, 9.0)[0])
+    assert torch.equal(draws[0], module.draw(task, 0, 1, plan, 9.0)[0])
 
 
 def test_the_same_seed_learns_the_same():
@@ -205,11 +205,11 @@ def test_a_model_is_trained_in_training_mode_and_left_in_the_mode_it_was_in(trai
 
 def test_what_watches_sees_every_step_and_a_display_is_silent_without_a_terminal(capfd):
     model, seen = Oracle(Parity()), []
-    with LengthDisplay("parity", 3) as display:
+    with Display("parity") as display:
 
-        def watch(found):
-            seen.append((found.steps, found.length))
-            display.watch(found)
+        def watch(progress):
+            seen.append((progress.step, progress.done))
+            display.watch(progress)
 
         found = learn_by_length(model, model.task, LengthCurriculum(longest=3, tokens=16), watch=watch)
     assert [step for step, _ in seen] == list(range(1, found.steps + 1))

@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from latchwork.baselines.registry import ModelConfig, make_model
 from latchwork.evaluation.estimate import estimate
-from latchwork.training.config import ModelConfig
 from latchwork.training.flops import flops_per_token, measure_peak
-from latchwork.training.models import make_model
 from latchwork.training.presets import PAPER
 
 MODELS = {

@@ -8,8 +8,8 @@ from pretraining_cases import make_corpus, run_whole_and_cut_off, tiny, without_
 from safetensors.torch import load_file
 from torch import nn
 
-from latchwork.training.config import ModelConfig, OptimizerConfig
-from latchwork.training.models import make_model
+from latchwork.baselines.registry import ModelConfig, make_model
+from latchwork.training.config import OptimizerConfig
 from latchwork.training.optimizer import make_optimizer
 
 MUON = OptimizerConfig(learning_rate=1e-2, name="muon", matrix_rate=2.0, weight_decay=((0, 0.1), (4, 0.0)))

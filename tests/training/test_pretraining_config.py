@@ -6,9 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pretraining_cases import TINY, tiny
 
-from latchwork.training.config import BatchConfig, ModelConfig, OptimizerConfig, PretrainingConfig, at
+from latchwork.baselines.registry import ModelConfig, parameter_count
+from latchwork.training.config import (
+    BatchConfig,
+    OptimizerConfig,
+    PretrainingConfig,
+    at,
+)
 from latchwork.training.config_file import read_config
-from latchwork.training.models import parameter_count
 from latchwork.training.presets import CONFIGS, GPT2_VOCABULARY, OPTIMIZERS, find_config
 
 

@@ -11,9 +11,9 @@ from pretraining_cases import make_corpus
 from pretraining_worker import BASELINE, ORTHOGONAL, PLAIN, STREAMS, TWO_PROCESSES, run_two
 from safetensors.torch import load_file
 
+from latchwork import load_model
 from latchwork.training.checkpoint import steps_of
 from latchwork.training.distributed import processes
-from latchwork.training.models import load_model
 from latchwork.training.pretrain import pretrain
 
 
@@ -94,14 +94,14 @@ def test_one_process_goes_on_with_what_two_began(name, one, two, corpus, tmp_pat
     assert steps_of(out / "checkpoints")[-1] == 4
     told = []
     pretrain(PLAIN, corpus, out, peak=1.0, tell=told.append)
-    assert told[0] == "resuming after step 4 of 6"
+    assert told[0] == "resuming after step 4"
     assert_same_up_to_rounding(one / "plain", out)
 
 
 def test_the_states_of_tbptt_are_carried_by_two_processes_and_from_two_to_one(one, two, corpus, tmp_path):
     assert_same_up_to_rounding(one / "streams", two / "streams")
     shutil.copytree(two / "streams-cut", tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoints" / "00000002" / "state.safetensors").exists()
+    assert (tmp_path / "run" / "checkpoints" / "00000002" / "plan.safetensors").exists()
     pretrain(STREAMS, corpus, tmp_path / "run", peak=1.0)
     assert_same_up_to_rounding(one / "streams", tmp_path / "run")
     assert losses(one / "streams") != pytest.approx(losses(one / "plain"), rel=2e-4)

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from latchwork.training.config import ModelConfig
-from latchwork.training.models import load_model, load_tensors, make_model, own_tensors, save_model
+from latchwork import load_model
+from latchwork.baselines.registry import ModelConfig, load_tensors, make_model, own_tensors, save_model
 from latchwork.training.network import Network
 
 MODELS = {
@@ -18,7 +18,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
     model = make_model(MODELS[name], 7).eval()
-    save_model(tmp_path / "model", MODELS[name], 7, own_tensors(model))
+    save_model(tmp_path / "model", model)
     again = load_model(tmp_path / "model")
     tokens = torch.randint(7, (2, 9))
     with torch.no_grad():

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pretraining_cases import TINY, tiny
 
-from latchwork.training.config import ModelConfig, OptimizerConfig, ScheduleConfig
-from latchwork.training.models import make_model
+from latchwork.baselines.registry import ModelConfig, make_model
+from latchwork.training.config import OptimizerConfig, ScheduleConfig
 from latchwork.training.optimizer import make_optimizer, set_step
 from latchwork.training.presets import find_config
 from latchwork.training.schedule import learning_rate

@@ -1,6 +1,6 @@
-"""The models that the paper compares with, behind the interface of ours."""
+"""The models that the paper compares with, behind the interface of ours, and the registry of all models."""
 
 from latchwork.baselines.baseline import Baseline, detach
-from latchwork.baselines.make import BASELINES, make_baseline
+from latchwork.baselines.registry import PRESETS, ModelConfig, make_baseline, make_model
 
-__all__ = ["BASELINES", "Baseline", "detach", "make_baseline"]
+__all__ = ["PRESETS", "Baseline", "ModelConfig", "detach", "make_baseline", "make_model"]

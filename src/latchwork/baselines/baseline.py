@@ -25,6 +25,7 @@ class Baseline(nn.Module, ABC):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1; got {value!r}")
         self.vocabulary, self.n_layers = vocabulary, n_layers
+        self.made_of: Any = None  # the ModelConfig, if `registry.make_model` made it
 
     def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Logits (B, T, vocabulary) and the state after the last token; state=None is the one before any token."""

@@ -5,22 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-PACKAGES = {  # by the first word of a baseline's name
-    "mamba": ("transformers",),
-    "slstm": ("xlstm",),
-    "mlstm": ("xlstm",),
-    "xlstm": ("xlstm", "mlstm_kernels"),
-}
-
-
-def packages(name: str) -> tuple[str, ...]:
-    """The optional packages that a model needs.
-
-    >>> packages("mamba-s"), packages("gru-s")
-    (('transformers',), ())
-    """
-    return PACKAGES.get(name.split("-")[0], ())
-
 
 def load(module: str) -> Any:
     """Import a module of an optional package; the error says how to install it."""

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from latchwork.cli.options import check_out, number
+from latchwork.cli.options import MODEL_HELP, Model, check_out, minmax_model, number
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO, UNKNOWN
 from latchwork.machines.expression import letters as letters_of
 from latchwork.machines.machine import Machine
-from latchwork.models import MinMaxRNC_LM
 
+Method = Literal["cascade", "one_hot"]
+Groups = Literal["direct", "series"]
+Precision = Literal["float32", "float64"]
 Alphabet = Annotated[
     str, typer.Option(help="the letters, token i is the i-th; default: those of the expression, sorted")
 ]
-Folder = Annotated[str, typer.Argument(help="a model's folder, or the name of a network of the zoo")]
 
 
 def compile(
@@ -27,28 +27,20 @@ def compile(
         str, typer.Argument(help=r"a regular expression: letters, (), |, *, +, ?, {m,n}, [a-c], ., \d, \w")
     ],
     alphabet: Alphabet = "",
-    method: Annotated[str, typer.Option(help="cascade or one_hot")] = "cascade",
-    groups: Annotated[str, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
+    method: Annotated[Method, typer.Option(help="how the network is made")] = "cascade",
+    groups: Annotated[Groups, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
     out: Annotated[Path | None, typer.Option(parser=read_path, help="a folder to save the network in")] = None,
 ) -> None:
     """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
     from latchwork.automata.compile import compile as compile_machine
     from latchwork.automata.errors import DecompositionTooLarge
 
-    if method not in ("cascade", "one_hot"):
-        raise typer.BadParameter(f"must be cascade or one_hot; got {method!r}", param_hint="--method")
-    if groups not in ("direct", "series"):
-        raise typer.BadParameter(f"must be direct or series; got {groups!r}", param_hint="--groups")
     if out is not None:
         check_out(out, folder=True)
     machine = _expression(expression, alphabet)
     try:
         with Console(stderr=True).status(f"compiling a machine of {machine.n_states:,} states"):
-            model = compile_machine(
-                machine,
-                "one_hot" if method == "one_hot" else "cascade",
-                "series" if groups == "series" else "direct",
-            )
+            model = compile_machine(machine, method, groups)
     except DecompositionTooLarge as error:
         raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
     if out is not None:
@@ -63,9 +55,9 @@ def compile(
 
 
 def extract(
-    path: Folder,
-    max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 100_000,
-    symbols: Annotated[int | None, typer.Option(min=1, help="the tokens that come: 0 to this, less one")] = None,
+    model: Model,
+    max_states: Annotated[int, typer.Option(min=1, help="give up after this many states")] = 100_000,
+    symbols: Annotated[int | None, typer.Option(min=1, help="number of input symbols; default: the vocabulary")] = None,
     out: Annotated[Path | None, typer.Option(parser=read_path, help="a JSON file for the machine, minimal")] = None,
 ) -> None:
     """Find the machine that a network is, exactly. Exit code 1 if it has too many states."""
@@ -74,12 +66,12 @@ def extract(
 
     if out is not None:
         check_out(out, folder=False)
-    model = _model(path)
+    network = minmax_model(model, "extract")
     console = Console(stderr=True)
     try:
         with console.status("stepping") as status:
             machine = extract_machine(
-                model,
+                network,
                 max_states,
                 symbols=symbols,
                 watch=lambda found, waiting: status.update(f"{found:,} states, {waiting:,} to follow"),
@@ -96,14 +88,14 @@ def extract(
 
 
 def certify(
-    path: Folder,
+    model: Model,
     task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
-    precision: Annotated[str, typer.Option(help="of the runs to prove it for: float32 or float64")] = "float32",
+    precision: Annotated[Precision, typer.Option(help="of the runs to prove it for")] = "float32",
     tolerance: Annotated[
         float, typer.Option(min=0, callback=number, help="how much further off a drive or logit may be")
     ] = 0.0,
-    max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
-    max_bytes: Annotated[int, typer.Option(min=1, help="stop where a layer's tables take more")] = 1 << 30,
+    max_states: Annotated[int, typer.Option(min=1, help="give up after this many states")] = 5_000_000,
+    max_bytes: Annotated[int, typer.Option(min=1, help="give up when the tables of a layer take more bytes")] = 1 << 30,
 ) -> None:
     """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
 
@@ -113,17 +105,15 @@ def certify(
     from latchwork.automata.certify import certify as certify_model
     from latchwork.tasks import make_task
 
-    if precision not in ("float32", "float64"):
-        raise typer.BadParameter(f"must be float32 or float64; got {precision!r}", param_hint="--precision")
     made = make_task(task)
     machine = Machine.from_task(made)
-    model = _model(path)
+    network = minmax_model(model, "certify")
     with Console(stderr=True).status("walking") as status:
         result = certify_model(
-            model,
+            network,
             machine,
             no_answer=made.vocabulary,
-            precision="float64" if precision == "float64" else "float32",
+            precision=precision,
             tolerance=tolerance,
             max_states=max_states,
             max_bytes=max_bytes,
@@ -140,14 +130,21 @@ def certify(
 
 
 def draw(
-    what: Annotated[str, typer.Argument(help="a regular expression, or a JSON file of `latchwork extract`")],
+    what: Annotated[
+        str, typer.Argument(help=f"a regular expression, a JSON file of `latchwork extract`, or {MODEL_HELP}")
+    ],
     out: Annotated[Path, typer.Option(parser=read_path, help="the SVG file")] = Path("machine.svg"),
     alphabet: Alphabet = "",
+    max_states: Annotated[int, typer.Option(min=1, help="of a network: give up after this many states")] = 10_000,
 ) -> None:
-    """Draw a machine."""
+    """Draw a machine, or the smallest machine that does what a network does."""
+    from latchwork import zoo
+
     check_out(out, folder=False)
     if what.endswith(".json"):
         machine, letters = Machine.load(what), None
+    elif what in zoo.names() or Path(what).is_dir():
+        machine, letters = _machine_of(what, max_states), alphabet or None
     else:
         machine, letters = _expression(what, alphabet), alphabet or letters_of(what)
     try:
@@ -161,14 +158,12 @@ def _expression(expression: str, alphabet: str) -> Machine:
     return Machine.from_regex(expression, alphabet or None)
 
 
-def _model(path: str) -> MinMaxRNC_LM:
-    from latchwork import zoo
+def _machine_of(name: str, max_states: int) -> Machine:
+    """The smallest machine that does what a network does."""
+    from latchwork.automata.extract import StateExplosion, extract
 
-    if path in zoo.names():
-        return zoo.load(path)
-    if not path or not Path(path).exists():
-        near = get_close_matches(path, zoo.names(), n=3) or zoo.names()
-        raise typer.BadParameter(
-            f"{path!r} is no folder and no network of the zoo; did you mean {', '.join(near)}?", param_hint="PATH"
-        )
-    return MinMaxRNC_LM.load(path)
+    try:
+        return extract(minmax_model(name, "draw"), max_states).minimise()
+    except StateExplosion as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(NO) from None

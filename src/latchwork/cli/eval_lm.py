@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import exp
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from latchwork.cli.options import check_out
+from latchwork.cli.options import Model, check_out
 from latchwork.cli.options import device as check_device
 from latchwork.cli.options import path as read_path
 from latchwork.files import write_json
@@ -20,11 +20,9 @@ LENGTH = 65536
 
 
 def eval_lm(
-    path: Annotated[
-        Path, typer.Argument(parser=read_path, help="a folder that `latchwork pretrain` made, or its folder `model`")
-    ],
+    model: Model,
     corpus: Annotated[Path, typer.Option(parser=read_path, help="a folder that `latchwork data prepare` made")],
-    split: Annotated[str, typer.Option(help="validation or train")] = "validation",
+    split: Annotated[Literal["validation", "train"], typer.Option(help="which part of the corpus")] = "validation",
     length: Annotated[
         int | None, typer.Option(min=1, help="the longest context", show_default="65536, or what the split has")
     ] = None,
@@ -35,7 +33,7 @@ def eval_lm(
     limit: Annotated[int | None, typer.Option(min=1, help="of the context that the model can take, if any")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(parser=read_path, help="a JSON file for the result", show_default="PATH/eval.json"),
+        typer.Option(parser=read_path, help="a JSON file for the result", show_default="MODEL/eval.json"),
     ] = None,
     device: Annotated[str, typer.Option(callback=check_device, help="cpu or cuda")] = "cpu",
 ) -> None:
@@ -45,13 +43,11 @@ def eval_lm(
     from latchwork.evaluation.by_position import evaluate_by_position
     from latchwork.evaluation.sampling import load_run
 
-    if split not in ("validation", "train"):
-        raise typer.BadParameter(f"must be validation or train; got {split!r}", param_hint="--split")
     text = Corpus(corpus)
-    model, tokenizer = load_run(path, device)
+    network, tokenizer = load_run(model, device)
     if describe_tokenizer(tokenizer)["sha256"] != text.manifest["tokenizer"]["sha256"]:
-        raise ValueError(f"{corpus} must have the tokenizer of {path}; it has another one")
-    file = path / "eval.json" if out is None else out
+        raise ValueError(f"{corpus} must have the tokenizer of {model}; it has another one")
+    file = Path(model) / "eval.json" if out is None else out
     check_out(file, folder=False)
     tokens = text.validation if split == "validation" else text.train
     tokens.verify(text.vocabulary)
@@ -60,7 +56,7 @@ def eval_lm(
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"up to {length:,} tokens of context", total=None)
         result = evaluate_by_position(
-            model,
+            network,
             tokens,
             length=length,
             windows=windows,

@@ -15,6 +15,7 @@ from latchwork.cli.automata import certify, compile, draw, extract
 from latchwork.cli.check import check
 from latchwork.cli.data import data
 from latchwork.cli.eval_lm import eval_lm
+from latchwork.cli.evaluate import evaluate
 from latchwork.cli.explore import explore
 from latchwork.cli.export import export
 from latchwork.cli.list import list_experiments
@@ -22,6 +23,7 @@ from latchwork.cli.monitor import monitor
 from latchwork.cli.pretrain import pretrain
 from latchwork.cli.report import report
 from latchwork.cli.run import RunCommand, run
+from latchwork.cli.runs import runs
 from latchwork.cli.sample import sample
 from latchwork.errors import BAD_INPUT, BROKEN_PIPE, explain, one_line
 from latchwork.signals import exit_code, stop_at_once
@@ -123,6 +125,8 @@ app.command()(export)
 app.add_typer(data, name="data")
 app.command()(sample)
 app.command()(eval_lm)
+app.command()(evaluate)
+app.command()(runs)
 app.command()(monitor)
 for command in (compile, extract, certify, draw, explore):
     app.command()(command)

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from latchwork.signals import exit_code
 
+if TYPE_CHECKING:
+    from latchwork.models import MinMaxRNC_LM
+
+MODEL_HELP = "a network of the zoo, the folder of a model, or the folder of a run"
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 MOST_THREADS = 4096  # beyond it torch fails, or waits without end
 MOST = 2**31 - 1  # of anything that is counted, where no less is said
 MOST_STEPS = 1 << 32  # of a sequence in evaluation, which keeps 16 bytes for each
@@ -54,6 +60,19 @@ def check_out(out: Path, folder: bool) -> None:
         raise NotADirectoryError(f"{out} cannot be made: {parent} is a file")
     if not os.access(parent, os.W_OK):
         raise PermissionError(f"{out} cannot be written: {parent} is read-only")
+
+
+def minmax_model(name: str, command: str) -> MinMaxRNC_LM:
+    """The MinMax network of a zoo name, a model's folder or a run's folder; another model is an error that says why."""
+    from latchwork.load import load_model
+    from latchwork.models import MinMaxRNC_LM
+
+    model = load_model(name)
+    if not isinstance(model, MinMaxRNC_LM):
+        raise ValueError(
+            f"{name} holds a {type(model).__name__}; {command} needs a MinMax network, whose states are finitely many"
+        )
+    return model
 
 
 @contextmanager

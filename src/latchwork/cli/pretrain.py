@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from latchwork.baselines.packages import packages
+from latchwork.baselines.registry import packages
 from latchwork.cli.options import MOST_THREADS, check_out, number, resumable
 from latchwork.cli.options import device as check_device
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO
 from latchwork.extras import need
+
+Strategy = Literal["ddp", "fsdp"]
 
 
 def pretrain(
@@ -30,7 +32,7 @@ def pretrain(
         str | None, typer.Option(callback=check_device, help="cpu or cuda; default: cuda if it is here")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="of several processes: ddp, each with all weights, or fsdp, each with a part")
+        Strategy, typer.Option(help="of several processes: ddp, each with all weights, or fsdp, each with a part")
     ] = "ddp",
     threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="of each process on the CPU")] = None,
     peak_tflops: Annotated[
@@ -50,8 +52,6 @@ def pretrain(
         return
     if corpus is None or out is None:
         raise typer.BadParameter("must be given", param_hint="--corpus" if corpus is None else "--out")
-    if strategy not in ("ddp", "fsdp"):
-        raise typer.BadParameter(f"must be ddp or fsdp; got {strategy!r}", param_hint="--strategy")
     need("lm", "scipy", "tensorboard")
     need("baselines", *packages(chosen.model.kind))
     check_out(out, folder=True)
@@ -73,7 +73,7 @@ def _run(config: Any, corpus: Path, out: Path, device: str, strategy: Any, peak:
         with resumable("the last checkpoint"):
             if os.environ.get("RANK", "0") != "0":
                 return run(config, corpus, out, device=device, strategy=strategy, peak=peak)
-            with Display(config.name, config.steps) as display:
+            with Display(config.name) as display:
                 options = {"peak": peak, "watch": display.watch, "tell": display.tell}
                 return run(config, corpus, out, device=device, strategy=strategy, **options)  # type: ignore[arg-type]
     except DivergedError as error:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from typer.core import TyperCommand
 
-from latchwork.baselines.packages import packages
+from latchwork.baselines.registry import packages
 from latchwork.cli.options import MOST, MOST_STEPS, MOST_THREADS, check_out, number, resumable
 from latchwork.cli.options import device as check_device
 from latchwork.cli.options import path as read_path
@@ -25,7 +25,7 @@ from latchwork.experiments.pool import Pool, Processes, Ray
 from latchwork.experiments.sweep import Run, Sweep, sweep
 from latchwork.extras import need
 from latchwork.reports.tables import percent
-from latchwork.training.protocol import SCALES, Scale
+from latchwork.training.protocol import SCALES, Scale, ScaleName
 
 
 class RunCommand(TyperCommand):
@@ -42,7 +42,7 @@ class RunCommand(TyperCommand):
 def run(
     names: Annotated[list[str], typer.Argument(help="as `latchwork list` prints them; a part before a / means all")],
     scale: Annotated[
-        str, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
+        ScaleName, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
     ] = "laptop",
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="exactly so many; default: as the scale says")
@@ -75,8 +75,6 @@ def run(
     A folder that holds a run of other options is an error: give another --out. Exit code 1 if a run failed.
     """
     experiments = list(dict.fromkeys(each for name in names for each in find(EXPERIMENTS, name)))
-    if scale not in SCALES:
-        raise typer.BadParameter(f"must be one of {', '.join(SCALES)}; got {scale!r}", param_hint="--scale")
     check_out(out, folder=True)
     need("experiments", "scipy", "tensorboard")
     need("baselines", *sorted({package for each in experiments for package in packages(each.model)}))
@@ -133,8 +131,8 @@ def _print(records: dict[Run, dict[str, Any]]) -> None:
         box=SIMPLE,
         padding=0,
     )
-    for record in records.values():
-        evaluation, published = record["evaluation"], record["published"]
+    for run, record in records.items():
+        evaluation, published = record["evaluation"], run.experiment.published
         table.add_row(
             record["experiment"],
             str(record["batch_size"]),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from latchwork.cli.options import MOST, number
+from latchwork.cli.options import MOST, Model, number
 from latchwork.cli.options import device as check_device
-from latchwork.cli.options import path as read_path
 
 
 def sample(
-    path: Annotated[
-        Path, typer.Argument(parser=read_path, help="a folder that `latchwork pretrain` made, or its folder `model`")
-    ],
+    model: Model,
     prompt: Annotated[str, typer.Option(help="what the text begins with")] = "",
     length: Annotated[int, typer.Option(min=0, max=MOST, help="tokens to draw, at most")] = 500,
     temperature: Annotated[float, typer.Option(min=0, callback=number, help="0 takes the likeliest token")] = 0.8,
@@ -32,9 +28,9 @@ def sample(
         raise typer.BadParameter(f"must be more than 0 and at most 1; got {top_p}", param_hint="--top-p")
     if prompt != prompt.encode(errors="ignore").decode():
         raise typer.BadParameter("must be text in UTF-8", param_hint="--prompt")
-    model, tokenizer = load_run(path, device)
+    network, tokenizer = load_run(model, device)
     pieces = sample_text(
-        model,
+        network,
         tokenizer,
         prompt,
         length,

@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from latchwork.data.corpus import TOKENIZER
 from latchwork.data.subwords import ENDS, Subwords, bytes_of_letters, tokenizers_library
 from latchwork.data.tokenizers import Bytes, Characters, Tokenizer, load_tokenizer
 from latchwork.files import write_text
+from latchwork.load import load_model
 from latchwork.models import MinMaxRNC_LM
-from latchwork.training.models import load_model
 
 
 def export_huggingface(model: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-    """Write what `AutoModelForCausalLM` and `AutoTokenizer` read; model: the folder `model` of a run."""
+    """Write what `AutoModelForCausalLM` and `AutoTokenizer` read; model: as `load_model` takes it, trained on text."""
+    from latchwork.evaluation.sampling import find_tokenizer
     from latchwork.models.huggingface import to_huggingface
 
-    folder, out = Path(model), Path(out)
+    out = Path(out)
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} must not exist, or be empty")
-    found = load_model(folder)
+    found = load_model(model)
     if not isinstance(found, MinMaxRNC_LM):
-        raise ValueError(f"{folder} must hold a MinMax model to be exported; it holds a {type(found).__name__}")
-    tokenizer = load_tokenizer(folder / TOKENIZER)
+        raise ValueError(f"{model} must hold a MinMax model to be exported; it holds a {type(found).__name__}")
+    tokenizer = load_tokenizer(find_tokenizer(model))
     files = tokenizer_files(tokenizer)
     theirs = to_huggingface(found)
     if isinstance(tokenizer, Characters):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from latchwork.tasks.task import IGNORE, Batch
 
+FAR = 0.1  # how much better training mode may be
 ROWS, CHUNK = 32, 512  # sequences and steps run at once: the logits of a large vocabulary stay small
 
 
@@ -26,14 +27,41 @@ class Accuracy(NamedTuple):
         return self.correct / max(1, self.asked)
 
 
+class ModeGap(NamedTuple):
+    """The accuracy on the same sequences with dropout on (training mode) and off (evaluation mode)."""
+
+    training: float
+    evaluation: float
+
+    @property
+    def warning(self) -> str | None:
+        """What to say if the network is right only with dropout on; None if all is well."""
+        if self.training - self.evaluation <= FAR:
+            return None
+        return (
+            f"the network is right on {self.training:.1%} of answers in training mode and on {self.evaluation:.1%} in "
+            "evaluation mode, on the same data: it reads dropout as a signal. A latch keeps the extreme of the noise "
+            "over time. Train without dropout before the recurrence (ffn_dropout=0)"
+        )
+
+
+def mode_gap(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> ModeGap | None:
+    """Compare both modes on a batch; None for a model without dropout, in which they are the same."""
+    if not any(isinstance(each, nn.Dropout) and each.p > 0 for each in model.modules()):
+        return None
+    both = [measure(model, batch, lengths, training=mode).accuracy for mode in (True, False)]
+    return ModeGap(*both)
+
+
 @torch.no_grad()
-def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> Accuracy:
-    """Run the model over the batch, in eval mode, some sequences and steps at a time; then restore its mode.
+def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None, *, training: bool = False) -> Accuracy:
+    """Run the model over the batch, in evaluation mode, some sequences and steps at a time; then restore its mode.
 
     lengths: (B,), where each sequence ends; sequences of like length are then run together, and not beyond their end.
+    training: run in training mode instead, with dropout on.
     """
-    training = model.training
-    model.eval()
+    before = model.training
+    model.train(training)
     device = next(model.parameters()).device
     loss, correct, asked = 0.0, 0, 0
     rows = len(batch.tokens)
@@ -51,5 +79,5 @@ def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None) -> Ac
             best, said = logits.max(-1)  # a NaN counts as the largest, and is no answer
             correct += int(((said == targets) & ~best.isnan()).sum())
             asked += len(targets)
-    model.train(training)
+    model.train(before)
     return Accuracy(loss / max(1, asked), correct, asked)

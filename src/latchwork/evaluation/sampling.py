@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,32 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.data.corpus import TOKENIZER
-from latchwork.data.tokenizers import Tokenizer, load_tokenizer
+from latchwork.data.tokenizers import BYTES, CHARACTERS, SUBWORDS, Tokenizer, load_tokenizer
+from latchwork.load import find_folder, load_model
 from latchwork.models.generation import choose_tokens
 from latchwork.models.language_model import MinMaxRNC_LM
-from latchwork.training.models import load_model
 
 
-def load_run(path: Path, device: str = "cpu") -> tuple[nn.Module, Tokenizer]:
+def load_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[nn.Module, Tokenizer]:
     """The model and the tokenizer of a run's folder, or of the folder `model` in it."""
-    folder = path / "model" if (path / "model").is_dir() else path
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{path} must be the folder of a run or of a model; it is not there")
-    model = load_model(folder, device)
-    tokenizer = load_tokenizer(folder / TOKENIZER if (folder / TOKENIZER).is_dir() else folder)
+    model = load_model(path, device)
+    folder = find_tokenizer(path)
+    tokenizer = load_tokenizer(folder)
     size = model.vocab_size if isinstance(model, MinMaxRNC_LM) else model.vocabulary
     if tokenizer.vocabulary > size:  # type: ignore[operator]
         raise ValueError(f"{folder}: the tokenizer has {tokenizer.vocabulary} tokens, the model knows {size}")
     return model, tokenizer
+
+
+def find_tokenizer(path: str | os.PathLike[str]) -> Path:
+    """The folder of the tokenizer of a model; a model that was not trained on text has none, which is an error."""
+    from latchwork import zoo
+
+    known = None if str(path) in zoo.names() else find_folder(path)
+    for folder in () if known is None else (known / TOKENIZER, known):
+        if any((folder / name).is_file() for name in (CHARACTERS, BYTES, SUBWORDS)):
+            return folder
+    raise ValueError(f"{path} has no tokenizer: it was trained on the symbols of a task, not on text")
 
 
 def first_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:

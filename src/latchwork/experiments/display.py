@@ -62,11 +62,4 @@ class Display:
                 continue
             if found is None:
                 continue
-            speed = f"{found['tokens_per_second'] / 1000:.0f}k tokens/s"
-            if found["text"] == "evaluating":
-                text = f"evaluating on data {found['epoch'] + 1}, {speed}"
-            else:
-                loss = float("nan") if found["loss"] is None else found["loss"]  # JSON has no NaN
-                accuracy = "" if found["accuracy"] is None else f" accuracy {100 * found['accuracy']:.2f}%"
-                text = f"epoch {found['epoch'] + 1} of {found['epochs']} loss {loss:.4f}{accuracy} {speed}"
-            self._progress.update(bar, total=found["batches"], completed=found["batch"], text=text)
+            self._progress.update(bar, total=found["total"], completed=found["done"], text=found["line"])

@@ -9,10 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.baselines.registry import MINMAX, ModelConfig, make_model, preset
 from latchwork.training.trainer import TRAINERS
-
-MINMAX = {"minmax-s": {"d_state": 40}, "minmax-m": {"d_state": 90}}  # 90 wide, the paper's for its synthetic tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +44,13 @@ class Experiment:
         if self.changes and self.model not in MINMAX:
             raise ValueError(f"changes are for {', '.join(MINMAX)}; got them for {self.model!r}")
 
+    def model_config(self) -> ModelConfig:
+        """The complete configuration of the model."""
+        return preset(self.model, self.n_layers, self.changes)
+
     def make_model(self, vocabulary: int) -> nn.Module:
         """The model, with fresh weights from torch's generator."""
-        if self.model in MINMAX:
-            changes = {**MINMAX[self.model], "n_layers": self.n_layers, **self.changes}
-            return MinMaxRNC_LM(vocabulary, MinMaxRNCLMConfig.small(**changes))
-        from latchwork.baselines import make_baseline
-
-        return make_baseline(self.model, vocabulary, self.n_layers)
+        return make_model(self.model_config(), vocabulary)
 
 
 def by_name(experiments: Iterable[Experiment]) -> dict[str, Experiment]:

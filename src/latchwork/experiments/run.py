@@ -1,31 +1,32 @@
-"""Run one experiment for one seed: train, evaluate, leave a record."""
+"""Run one experiment for one seed: train by the paper's protocol, evaluate, leave a record."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from latchwork.baselines.registry import save_model
 from latchwork.evaluation.accuracy import measure
 from latchwork.evaluation.statistics import bootstrap, enough_data
 from latchwork.evaluation.streaming import evaluate
 from latchwork.experiments.experiment import Experiment
 from latchwork.files import read_json, write_json
-from latchwork.run_lock import run_lock
 from latchwork.seeds import seed_everything
 from latchwork.signals import stop_when_safe
 from latchwork.tasks import Task, make_task
-from latchwork.tensor_files import read_tensors, write_tensors
 from latchwork.training.differences import differences, summary
-from latchwork.training.folder import REMEDY, RunFolder
-from latchwork.training.loop import Progress, Watch, train
-from latchwork.training.manifest import manifest
+from latchwork.training.distributed import Processes
+from latchwork.training.engine import Progress, Watch
 from latchwork.training.protocol import EvaluationProtocol, Scale
+from latchwork.training.run_folder import REMEDY, RunFolder, open_run
+from latchwork.training.train import train
 from latchwork.training.trainer import TRAINERS
 
 SEEDS = ("min_seeds", "max_seeds", "confidence", "margin", "hours")
@@ -40,18 +41,19 @@ def run_folder(out: Path, scale: str, experiment: Experiment, batch_size: int, s
 def config_of(
     experiment: Experiment, scale: Scale, *, batch_size: int, seed: int, threads: int, device: str
 ) -> dict[str, Any]:
-    """All that decides what a run comes to. How many more runs there are does not."""
-    config: dict[str, Any] = {
-        "experiment": asdict(experiment),
-        "scale": asdict(scale),
+    """All that decides what a run comes to, complete. How many more runs there are does not."""
+    training = {name: value for name, value in asdict(scale.training).items() if name not in SEEDS}
+    return {
+        "plan": "epochs",
+        **{name: getattr(experiment, name) for name in ("name", "table", "task")},
+        "model": {"name": experiment.model, **experiment.model_config().resolved()},
+        "trainer": asdict(TRAINERS[experiment.trainer]),
+        "scale": {"name": scale.name, "training": training, "evaluation": asdict(scale.evaluation)},
         "batch_size": batch_size,
         "seed": seed,
         "threads": threads,
         "device": device,
     }
-    for name in SEEDS:
-        del config["scale"]["training"][name]
-    return config
 
 
 def finished(folder: RunFolder, config: dict[str, Any], hours: float) -> dict[str, Any] | None:
@@ -61,13 +63,13 @@ def finished(folder: RunFolder, config: dict[str, Any], hours: float) -> dict[st
     """
     record = folder.finished(config)
     if record is not None:
-        _check_hours(folder, record["training"], hours)
+        _check_hours(folder, record["training"]["stopped"], record["training"]["hours"], hours)
     return record
 
 
-def _check_hours(folder: RunFolder, training: dict[str, Any], hours: float) -> None:
-    lines = differences(training.get("hours"), hours, "hours")
-    if training["stopped"] == "time limit" and lines:
+def _check_hours(folder: RunFolder, stopped: str, there: float | None, here: float) -> None:
+    lines = differences(there, here, "hours")
+    if stopped == "time limit" and lines:
         raise ValueError(f"{folder.path} holds a run that its time limit stopped: {summary(lines)}. {REMEDY}")
 
 
@@ -87,41 +89,23 @@ def run(
 
     One thread by default: two runs side by side use two cores better than one run does, and sums come out the same.
     """
-    folder = RunFolder(run_folder(out, scale.name, experiment, batch_size, seed))
+    path = run_folder(out, scale.name, experiment, batch_size, seed)
     config = config_of(experiment, scale, batch_size=batch_size, seed=seed, threads=threads, device=device)
-    if (found := finished(folder, config, scale.training.hours)) is not None:
+    hours = scale.training.hours
+    if (found := finished(RunFolder(path), config, hours)) is not None:
         return found
-    with run_lock(folder.path):
-        if (found := finished(folder, config, scale.training.hours)) is not None:  # while we came to the lock
+    with open_run(path, config, Processes(0, 1, torch.device(device))) as folder:
+        if (found := finished(folder, config, hours)) is not None:  # it was finished while we came to the lock
             return found
-        return _run(experiment, scale, folder, config, seconds_left, watch)
-
-
-def _run(
-    experiment: Experiment,
-    scale: Scale,
-    folder: RunFolder,
-    config: dict[str, Any],
-    seconds_left: float,
-    watch: Watch | None,
-) -> dict[str, Any]:
-    batch_size, seed, device = config["batch_size"], config["seed"], config["device"]
-    torch.set_num_threads(config["threads"])
-    description = manifest(config)
-    folder.begin(description)
-    task, trainer = make_task(experiment.task), TRAINERS[experiment.trainer]
-    seed_everything(seed)
-    model = experiment.make_model(task.vocabulary).to(device)
-    weights, training_file = folder.path / "best.safetensors", folder.path / "training.json"
-    training = read_json(training_file)
-    if training is not None:
-        _check_hours(folder, training, scale.training.hours)
-    else:
+        torch.set_num_threads(threads)
+        task = make_task(experiment.task)
+        seed_everything(seed)
+        model = experiment.make_model(task.vocabulary).to(device)
         with stop_when_safe() as stop:
-            place = train(
+            history = train(
                 model,
                 task,
-                trainer=trainer,
+                trainer=TRAINERS[experiment.trainer],
                 batch_size=batch_size,
                 protocol=scale.training,
                 seed=seed,
@@ -130,45 +114,31 @@ def _run(
                 seconds_left=seconds_left,
                 stop=stop,
             )
+        _check_hours(folder, history.stopped, history.hours, hours)
         rows = min(TRAIN_SAMPLE, scale.training.sequences or TRAIN_SAMPLE)
-        training = {
-            "stopped": place.stopped,
-            "hours": scale.training.hours,
-            "best_epoch": place.best_epoch,
-            "train_accuracy": measure(model, task.sample("train", seed, rows)).accuracy,
-            "validation_accuracy": place.best_accuracy,
-            "seconds": place.seconds,
-            "tokens": place.tokens,
-            "epochs": place.epochs,
-        }
-        write_tensors(weights, {name: value.clone() for name, value in model.state_dict().items()})
-        write_json(training_file, training)
-    try:
-        model.load_state_dict(read_tensors(weights, device)[0])
-    except RuntimeError as error:
-        raise ValueError(f"{weights} must hold the weights of {experiment.name}: {error}") from error
-    evaluation = evaluate_until_sure(model, task, scale.evaluation, folder, watch)
-    record = {
-        "experiment": experiment.name,
-        "table": experiment.table,
-        "task": experiment.task,
-        "model": experiment.model,
-        "trainer": experiment.trainer,
-        "n_layers": experiment.n_layers,
-        "changes": dict(experiment.changes),
-        "published": experiment.published,
-        "converged": experiment.converged,
-        "scale": scale.name,
-        "batch_size": batch_size,
-        "seed": seed,
-        "parameters": sum(each.numel() for each in model.parameters() if each.requires_grad),
-        "vocabulary": task.vocabulary,
-        "training": training,
-        "evaluation": evaluation,
-        "manifest": {name: value for name, value in description.items() if name != "config"},
-    }
-    folder.finish(record)
-    return record
+        accuracy = measure(model, task.sample("train", seed, rows)).accuracy
+        save_model(folder.model, model)
+        evaluation = evaluate_until_sure(model, task, scale.evaluation, folder, watch)
+        named = {name: getattr(experiment, name) for name in ("table", "task", "model", "trainer", "n_layers")}
+        return folder.finish(
+            {
+                "experiment": experiment.name,
+                **named,
+                "changes": dict(experiment.changes),
+                "scale": scale.name,
+                "batch_size": batch_size,
+                "seed": seed,
+                "parameters": sum(each.numel() for each in model.parameters() if each.requires_grad),
+                "vocabulary": task.vocabulary,
+                "training": {
+                    **{name: getattr(history, name) for name in ("stopped", "hours", "best_epoch")},
+                    "train_accuracy": accuracy,
+                    "validation_accuracy": history.best_accuracy,
+                    **{name: getattr(history, name) for name in ("seconds", "tokens", "epochs", "mode_gap")},
+                },
+                "evaluation": evaluation,
+            }
+        )
 
 
 def evaluate_until_sure(
@@ -292,6 +262,6 @@ def _watch_steps(watch: Watch | None, seed: int, start: float) -> Callable[[int,
 
     def show(done: int, steps: int) -> None:
         speed = done / max(time.monotonic() - start, 1e-9)
-        watch(Progress(seed, seed + 1, done, steps, float("nan"), None, speed, text="evaluating"))
+        watch(Progress(done, done, steps, nan, nan, nan, speed, text=f"evaluating on data {seed + 1}"))
 
     return show

@@ -12,8 +12,8 @@ from latchwork.evaluation.statistics import enough_seeds
 from latchwork.experiments.experiment import Experiment
 from latchwork.experiments.pool import Pool
 from latchwork.experiments.run import config_of, finished, run_folder
-from latchwork.training.folder import RunFolder
 from latchwork.training.protocol import Scale
+from latchwork.training.run_folder import RunFolder
 from latchwork.training.trainer import TRAINERS
 
 

@@ -16,29 +16,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from latchwork.config_reader import read_values
 from latchwork.errors import explain
 from latchwork.experiments.experiment import Experiment
 from latchwork.experiments.run import run, run_folder
 from latchwork.files import write_json
 from latchwork.signals import exit_code, stop_at_once
-from latchwork.training.loop import Progress, Watch
-from latchwork.training.protocol import EvaluationProtocol, Scale, TrainingProtocol
+from latchwork.training.display import line
+from latchwork.training.engine import Progress, Watch
+from latchwork.training.protocol import Scale
 
 PROGRESS = "progress.json"  # in the run's folder: what the sweep's display reads
 
 
-def scale_from(values: Mapping[str, Any]) -> Scale:
-    """A Scale from the plain values of `dataclasses.asdict`."""
-    return Scale(
-        name=values["name"],
-        training=TrainingProtocol(**values["training"]),
-        evaluation=EvaluationProtocol(**values["evaluation"]),
-    )
-
-
 def work(job: Mapping[str, Any]) -> dict[str, Any]:
     """Run what the job says; its values are plain, so that it travels as JSON."""
-    experiment, scale = Experiment(**job["experiment"]), scale_from(job["scale"])
+    experiment, scale = read_values(Experiment, job["experiment"]), read_values(Scale, job["scale"])
     out = Path(job["out"])
     folder = run_folder(out, scale.name, experiment, job["batch_size"], job["seed"])
     return run(
@@ -60,7 +53,7 @@ def _write_progress(path: Path) -> Watch:
     def watch(progress: Progress) -> None:
         nonlocal written
         if (now := time.monotonic()) - written > 0.5:
-            write_json(path, {"process": os.getpid(), **vars(progress)})
+            write_json(path, {"process": os.getpid(), **vars(progress), "line": line(progress)})
             written = now
 
     return watch

@@ -3,10 +3,10 @@
 checkpoints/00001000/checkpoint.json     the place reached, and the hash of each file
                      model.safetensors, optimizer.safetensors     as one process, or DDP, writes them
                      shard-*.safetensors     as FSDP writes them, one for each process (torch.distributed.checkpoint)
-                     state.safetensors     what the model remembers of the text, under tbptt
+                     plan.safetensors     the tensors of the plan: best weights, or states carried on
 
-Learning rate, weight decay, data and dropout are functions of the step, so that the step is all there is to say of
-them. Either form is read by any number of processes, under DDP or FSDP.
+Learning rate, weight decay, data and dropout are functions of the step and of the plan's state, so nothing else is
+saved. Either form is read by any number of processes, under DDP or FSDP.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
+from latchwork.baselines.registry import own_tensors
 from latchwork.files import check_hashes, file_hash, read_json, write_json
-from latchwork.modules.state import State
-from latchwork.tensor_files import open_tensors
-from latchwork.training.distributed import Processes
-from latchwork.training.models import own_tensors
+from latchwork.tensor_files import open_tensors, read_tensors
+from latchwork.training.distributed import Processes, copy_whole
 
-NOTE, STATE = "checkpoint.json", "state.safetensors"
+NOTE, PLAN = "checkpoint.json", "plan.safetensors"
 PARTS = ("model", "optimizer")
 Tell = Callable[[str], None]
 
@@ -41,7 +40,7 @@ def save_checkpoint(
     place: Mapping[str, Any],
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    state: State | None,
+    plan: Mapping[str, Tensor],
     here: Processes,
     keep: int,
 ) -> None:
@@ -59,10 +58,8 @@ def save_checkpoint(
         for part in PARTS:
             mine = {name: each.detach() for name, each in tensors.items() if name.startswith(part)}
             save_file(mine, temporary / f"{part}.safetensors")
-    if state is not None:
-        whole = State(*(torch.cat(here.gather(each), 1) for each in state))
-        if here.first:
-            whole.save(temporary / STATE)
+    if plan and here.first:
+        save_file({name: each.detach().contiguous() for name, each in plan.items()}, temporary / PLAN)
     here.wait()
     if here.first:
         files = {each.name: file_hash(each) for each in sorted(temporary.iterdir())}
@@ -86,32 +83,31 @@ def find_checkpoint(folder: Path, here: Processes, tell: Tell) -> Path | None:
                 break
             tell(f"{path} is broken ({reason}); the one before is tried")
         if steps and found is None:
-            raise ValueError(f"no checkpoint in {folder} is whole: remove the folder to begin anew")
+            raise ValueError(f"no checkpoint in {folder} is whole: remove the folder to restart")
     path_or_none: Path | None = here.agree(found)
     return path_or_none
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes) -> dict[str, Any]:
-    """Fill model and optimiser, whatever form was written and is wanted; returns the place."""
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Fill model and optimizer, whatever form was written and is wanted; returns the place and the plan's tensors."""
     make_state(optimizer)
-    tensors = training_tensors(model, optimizer)
     try:
         if (path / "model.safetensors").exists():
-            _load_whole(path, tensors)
+            _forget_unused(path, model, optimizer)
+            _load_whole(path, training_tensors(model, optimizer))
         else:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+                tensors = training_tensors(model, optimizer)
                 load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=here.world == 1)
     except (KeyError, RuntimeError) as error:
-        raise ValueError(f"{path} is of another model or optimiser: {error}") from error
+        raise ValueError(f"{path} is of another model or optimizer: {error}") from error
     place = read_json(path / NOTE)
     assert place is not None
-    return {name: value for name, value in place.items() if name != "files"}
-
-
-def load_state(path: Path, rows: range) -> State | None:
-    """What the model remembers of these rows, or None if nothing was written."""
-    return State.load(path / STATE).select(list(rows)) if (path / STATE).exists() else None
+    own = read_tensors(path / PLAN)[0] if (path / PLAN).exists() else {}
+    return {name: value for name, value in place.items() if name != "files"}, own
 
 
 def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -124,14 +120,19 @@ def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 
 def make_state(optimizer: torch.optim.Optimizer) -> None:
-    """The optimiser's state before its first step, which it makes only then: a checkpoint is read into it."""
+    """The state that the optimizer has after a step, so that a checkpoint can be read into it.
+
+    An optimizer makes its state at its first step: this one has a rate and gradients of 0.
+    """
+    rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
+        group["lr"] = 0.0
         for each in group["params"]:
-            if "momentum" in group:  # Muon's matrices
-                optimizer.state[each] = {"momentum_buffer": torch.zeros_like(each)}
-                continue
-            step = torch.zeros((), dtype=torch.float32, device=each.device)
-            optimizer.state[each] = {"step": step, **{key: torch.zeros_like(each) for key in ("exp_avg", "exp_avg_sq")}}
+            each.grad = torch.zeros_like(each) if each.requires_grad else None
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def steps_of(folder: Path) -> list[int]:
@@ -145,17 +146,26 @@ def why_broken(path: Path) -> str | None:
         if (note := read_json(path / NOTE)) is None:
             return f"{NOTE} is missing"
         check_hashes(path, note.pop("files", None), path / NOTE)
-        if note.get("step") != int(path.name) or not all(type(each) in (int, float) for each in note.values()):
-            return f"{NOTE} must hold numbers, and the step {int(path.name)}"
+        if note.get("step") != int(path.name) or not isinstance(note.get("plan"), dict):
+            return f"{NOTE} must hold the step {int(path.name)} and the state of a plan"
     except (OSError, ValueError) as error:
         return str(error)
     return None
 
 
+def _forget_unused(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A parameter that never had a gradient has no state in the file, and shall have none here."""
+    with open_tensors(path / "optimizer.safetensors") as file:
+        known = set(file.keys())
+    for name, parameter in model.named_parameters():
+        if not any(each.startswith(f"optimizer.{name}.") for each in known):
+            optimizer.state.pop(parameter, None)
+
+
 def _load_whole(path: Path, tensors: Mapping[str, Tensor]) -> None:
     known: set[str] = set()
     for part in PARTS:
-        with open_tensors(path / f"{part}.safetensors") as file, torch.no_grad():
+        with open_tensors(path / f"{part}.safetensors") as file:
             known |= set(file.keys())
             for name, target in tensors.items():
                 if not name.startswith(part):
@@ -163,10 +173,6 @@ def _load_whole(path: Path, tensors: Mapping[str, Tensor]) -> None:
                 value = file.get_tensor(name) if name in known else None
                 if value is None or value.shape != target.shape:
                     raise KeyError(f"{name} must be {tuple(target.shape)}")
-                if isinstance(target, DTensor):
-                    mine = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
-                    target.to_local().copy_(mine.to_local())
-                else:
-                    target.copy_(value)
+                copy_whole(target, value)
     if known != set(tensors):
         raise KeyError(f"{min(known ^ set(tensors))} is in only one of them")

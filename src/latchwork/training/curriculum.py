@@ -1,20 +1,9 @@
-"""Learn by length: short words first, longer ones whenever three of five answers are right."""
+"""How learning by length goes on, and what it comes to."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from latchwork.modules import set_temperature
-from latchwork.tasks.last_step import LastStep
-from latchwork.tasks.task import IGNORE, Split, Task
 
 WORDS = 1_000_003  # numbers of batches that belong to one seed: more than any training takes
 
@@ -128,92 +117,3 @@ class Learning:
         """Plain values, as JSON takes them."""
         loss = self.loss if self.loss == self.loss else None
         return {"learnt": self.learnt, **asdict(self), "loss": loss, "seconds": round(self.seconds, 2)}
-
-
-Watch = Callable[[Learning], None]
-
-
-def learn_by_length(
-    model: nn.Module,
-    task: Task,
-    curriculum: LengthCurriculum = LengthCurriculum(),
-    *,
-    seed: int = 0,
-    watch: Watch | None = None,
-) -> Learning:
-    """Train a model in place, from short words to long ones, until it is always right or a limit is reached.
-
-    model: tokens (B, T) and a state to logits and a state. task: whether every answer counts or, as in LastStep, only
-    the last; then the length of each word is drawn evenly from 1 to the one that the curriculum has reached, for at one
-    length alone what is not counted can be counted instead. seed: of the words; each step draws new ones.
-    watch: called after each step, with what will be returned.
-    """
-    if not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0; got {seed!r}")
-    training, began = model.training, time.monotonic()
-    model.train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=curriculum.learning_rate)
-    length, right, found = float(curriculum.shortest), 0, Learning()
-    _begin(model, found, curriculum, length)
-    while not found.stopped:
-        if found.steps >= curriculum.steps or found.seconds >= curriculum.seconds:
-            found.stopped = "steps" if found.steps >= curriculum.steps else "seconds"
-            break
-        found.steps += 1
-        tokens, targets = _draw(task, seed, found.steps, curriculum, length)
-        for group in optimizer.param_groups:
-            group["lr"] = found.learning_rate
-        accuracy, found.loss = _step(model, optimizer, curriculum.clip, tokens, targets)
-        found.accuracy = curriculum.smoothing * found.accuracy + (1 - curriculum.smoothing) * accuracy
-        found.tokens += tokens.numel()
-        found.seconds = time.monotonic() - began
-        right = right + 1 if length >= curriculum.longest and accuracy == 1 else 0
-        if found.loss != found.loss:
-            found.stopped = "diverged"
-        elif right >= curriculum.right:
-            found.stopped = "learnt"
-        elif found.accuracy > curriculum.threshold and length < curriculum.longest:
-            length = curriculum.longer(length)
-            _begin(model, found, curriculum, length)
-        elif found.steps - found.history[-1]["step"] >= curriculum.patience:
-            found.stopped = "stuck"
-        if watch is not None:
-            watch(found)
-    set_temperature(model, 1.0)
-    model.train(training)
-    return found
-
-
-def _begin(model: nn.Module, found: Learning, curriculum: LengthCurriculum, length: float) -> None:
-    """Go on at a new length."""
-    set_temperature(model, curriculum.temperature(length))
-    found.length, found.accuracy, found.learning_rate = int(length), 0.0, curriculum.rate(length)
-    found.history.append({"length": found.length, "step": found.steps, "seconds": round(found.seconds, 2)})
-
-
-def _draw(task: Task, seed: int, step: int, curriculum: LengthCurriculum, length: float) -> tuple[Tensor, Tensor]:
-    """Words that no other step has, with their answers."""
-    number, rows, steps = seed * WORDS + step, curriculum.words(length), int(length)
-    if not isinstance(task, LastStep):
-        return task.sample("train", number, rows, steps)
-    varied = copy(task)
-    varied.splits = {"train": Split(sequences=rows, shortest=1, longest=steps)}
-    return varied.sample("train", number)
-
-
-def _step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, tokens: Tensor, targets: Tensor
-) -> tuple[float, float]:
-    """One step of the optimiser; the share of right answers, and the loss."""
-    device = next(model.parameters()).device
-    tokens, targets = tokens.to(device), targets.to(device)
-    kept = targets != IGNORE
-    if not bool(kept.any()):
-        raise ValueError(f"task must ask for an answer in {tokens.shape[0]} words of {tokens.shape[1]} steps; none is")
-    logits = model(tokens)[0][kept]
-    loss = F.cross_entropy(logits, targets[kept])
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
-    return float((logits.argmax(-1) == targets[kept]).double().mean()), float(loss.detach())

@@ -1,32 +1,37 @@
-"""What a person sees while a model trains: a bar on a terminal, on stderr; elsewhere only the lines that are told."""
+"""What a person sees while a model trains: a bar on a terminal or in a notebook, elsewhere a line now and then."""
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from latchwork.training.engine import Progress
 
+INTERVAL = 30.0  # seconds between two lines where there is no bar
+
 
 class Display:
-    """Shows a run; a context manager."""
+    """Shows a run on stderr; a context manager whose `watch` and `tell` the trainings take."""
 
-    def __init__(self, name: str, steps: int) -> None:
-        self._console = Console(stderr=True)
+    def __init__(self, name: str) -> None:
+        self._name, self._console = name, Console(stderr=True)
+        self._shows_bar = self._console.is_terminal or self._console.is_jupyter
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
-            MofNCompleteColumn(),
+            TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[text]}"),  # last: it is what a narrow terminal may cut off
             console=self._console,
-            disable=not self._console.is_terminal,
+            disable=not self._shows_bar,
         )
-        self._task = self._bar.add_task(name, total=steps, text="beginning")
+        self._task = self._bar.add_task(name, total=None, text="starting")
         self._shown = False
+        self._printed = time.monotonic()
 
     def __enter__(self) -> Display:
         """Show the bar."""
@@ -40,11 +45,16 @@ class Display:
         self._bar.stop()
 
     def watch(self, progress: Progress) -> None:
-        """After a step. The steps of earlier processes do not count for how long the rest will take."""
-        if not self._shown:
-            self._bar.reset(self._task, completed=progress.step - 1)
+        """After a step."""
+        if not self._shows_bar:
+            if time.monotonic() - self._printed > INTERVAL:
+                self._printed = time.monotonic()
+                self.tell(f"{self._name}: step {progress.step:,}  {line(progress)}")
+            return
+        if not self._shown:  # what was done before a resume does not count for how long the rest will take
+            self._bar.reset(self._task, completed=int(progress.done), total=progress.total)
             self._shown = True
-        self._bar.update(self._task, completed=progress.step, text=progress.text or line(progress))
+        self._bar.update(self._task, completed=progress.done, total=progress.total, text=line(progress))
 
     def tell(self, text: str) -> None:
         """A line that stays."""
@@ -52,8 +62,13 @@ class Display:
 
 
 def line(progress: Progress) -> str:
-    """The numbers of a step, in few letters."""
+    """The numbers of a step, in few letters.
+
+    >>> line(Progress(3, 3, 9, 2.5, 6e-4, 1.25, 12345.6, text="length 8"))
+    'length 8  loss 2.5000  lr 6.0e-04  |g| 1.25  12,346 tokens/s'
+    """
     parts = [
+        *([progress.text] if progress.text else []),
         f"loss {progress.loss:.4f}",
         f"lr {progress.learning_rate:.1e}",
         f"|g| {progress.gradient_norm:.2f}",

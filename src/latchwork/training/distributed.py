@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,9 +12,10 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from latchwork.training.network import Network
+from latchwork.baselines.registry import own_tensors
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -38,6 +39,15 @@ class Processes:
         if self.world > 1:
             dist.all_reduce(total)
         return float(total) / self.world
+
+    def sums(self, *values: float) -> list[float]:
+        """The sums of numbers over all processes."""
+        if self.world == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        found: list[float] = total.tolist()
+        return found
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """The tensors of all processes, of one shape, in the order of their ranks."""
@@ -89,7 +99,7 @@ def _number(name: str) -> int:
     return int(text)
 
 
-def share_model(network: Network, strategy: Strategy, here: Processes) -> nn.Module:
+def share_model(network: nn.Module, strategy: Strategy, here: Processes) -> nn.Module:
     """The network as this process runs it. ddp: each has all weights; fsdp: each has its part of every layer's."""
     if here.world == 1:
         return network
@@ -102,7 +112,8 @@ def share_model(network: Network, strategy: Strategy, here: Processes) -> nn.Mod
     # A layer returns views of its states; nothing writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(here.device.type, (here.world,))
-    for layer in network.layers():
+    layers: list[nn.Module] = network.layers() if hasattr(network, "layers") and callable(network.layers) else []
+    for layer in layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(network, mesh=mesh)
     return network
@@ -117,3 +128,29 @@ def accumulate(network: nn.Module, last: bool) -> AbstractContextManager[None]:
     if isinstance(network, FSDPModule):
         network.set_requires_gradient_sync(last)
     return nullcontext()
+
+
+def whole_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """A model's tensors in one piece, on the CPU; where they are in parts, all processes call it."""
+    own: dict[str, Any] = dict(own_tensors(model))
+    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in own.items()}
+    return {name: each.detach().cpu() for name, each in whole.items()}
+
+
+def load_whole(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """The inverse of `whole_tensors`."""
+    own = own_tensors(model)
+    if differ := sorted(set(own) ^ set(tensors)):
+        raise ValueError(f"the weights are of another model: they differ in {', '.join(differ[:3])}")
+    for name, target in own.items():
+        copy_whole(target, tensors[name])
+
+
+def copy_whole(target: Tensor, value: Tensor) -> None:
+    """Copy a tensor in one piece into one of which each process may have a part."""
+    with torch.no_grad():
+        if isinstance(target, DTensor):
+            mine = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)
+            target.to_local().copy_(mine.to_local())
+        else:
+            target.copy_(value)

@@ -1,36 +1,34 @@
-"""The loop of pretraining: step after step, with what is logged, validated and saved on the way."""
+"""The engine: the only place where a gradient step is taken, checked, logged, saved and resumed."""
 
 from __future__ import annotations
 
 import signal
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from math import exp, isfinite
+from math import isfinite
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from latchwork.evaluation.estimate import Estimate, estimate
-from latchwork.files import read_json, write_json
-from latchwork.modules.state import State
 from latchwork.seeds import generator
 from latchwork.signals import NEVER, Stop, Stopped
-from latchwork.training.checkpoint import Tell, find_checkpoint, load_checkpoint, load_state, save_checkpoint
-from latchwork.training.config import PretrainingConfig
+from latchwork.training.checkpoint import Tell, find_checkpoint, load_checkpoint, save_checkpoint
 from latchwork.training.distributed import Processes, Strategy, accumulate, share_model
-from latchwork.training.folder import RunFolder
-from latchwork.training.network import Network
-from latchwork.training.optimizer import make_optimizer, set_step
-from latchwork.training.windows import Batch, Split, read_batches, rows_of, share, validation_batch
-
-CHECKPOINTS, VALIDATION = "checkpoints", "validation"
+from latchwork.training.plan import Plan, Step
+from latchwork.training.run_folder import RunFolder
 
 
 class DivergedError(RuntimeError):
-    """The loss or its gradient is no longer a number; the weights are still those before."""
+    """The loss or its gradient is not finite. The weights are those before the step."""
+
+    def __init__(self, step: int, loss: float, norm: float) -> None:
+        super().__init__(
+            f"step {step + 1:,}: the loss is {loss} and the norm of its gradient {norm}; the last checkpoint is from "
+            "before. Another config (a lower learning rate, clipping) needs another folder"
+        )
+        self.step, self.loss, self.norm = step, loss, norm
 
 
 @dataclass
@@ -39,227 +37,216 @@ class Place:
 
     step: int = 0  # steps done
     tokens: int = 0  # seen in them
-    seconds: float = 0.0  # that they took, without validation
-    processor_seconds: float = 0.0  # of this process, all threads together: what a busy machine changes less
+    seconds: float = 0.0  # that they took
+    evaluation_seconds: float = 0.0  # that evaluations took
+    processor_seconds: float = 0.0  # of steps, of this process, all threads together: a busy machine changes it less
     lines: int = 0  # of metrics
+    evaluated: bool = True  # False: the evaluation after this step is still to be done
+    stopped: str = ""  # why it is over
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is shown after a step."""
+    """What is shown after a step. done, total, text: as the plan measures them."""
 
     step: int
-    steps: int
+    done: float
+    total: float | None
     loss: float
     learning_rate: float
     gradient_norm: float
     tokens_per_second: float
-    utilisation: float | None  # of the peak, if that is known
-    text: str = ""  # what is done besides
+    utilisation: float | None = None  # of the peak, if that is known
+    text: str = ""
 
 
 Watch = Callable[[Progress], None]
 
 
 class Training:
-    """One run, as one of its processes sees it. What is begun in the folder is resumed; the first process writes."""
+    """One run, as one of its processes sees it. What was begun in the folder is resumed; the first process writes.
+
+    folder: None trains in memory alone. flops and peak: to say what part of the machine is used. stop: when it asks,
+    the run saves and raises Stopped.
+    """
 
     def __init__(
         self,
-        config: PretrainingConfig,
+        plan: Plan,
         model: nn.Module,
-        splits: tuple[Split, Split],
         *,
-        folder: RunFolder,
-        here: Processes,
+        folder: RunFolder | None = None,
+        here: Processes | None = None,
         strategy: Strategy = "ddp",
-        flops: float = 0.0,
-        peak: float | None = None,
         watch: Watch | None = None,
         tell: Tell = lambda text: None,
         stop: Stop = NEVER,
     ) -> None:
-        share(rows_of(config, 0), here.rank, here.world)  # an error now rather than at the first step
-        self.config, self.model, self.here, self.folder = config, model, here, folder
-        self.train_split, self.validation_split = splits
-        self.flops, self.peak, self.watch, self.tell, self.stop = flops, peak, watch, tell, stop
-        network = Network(model)
+        here = here or Processes(0, 1, next(model.parameters()).device)
+        self.plan, self.model, self.folder, self.here = plan, model, folder, here
+        self.watch: Watch | None = watch if here.first else None
+        self.tell: Tell = tell if here.first else lambda text: None
+        self.stop = stop
+        network = plan.network(model)
         self.network = share_model(network, strategy, here)
-        if config.compile:
+        if plan.compile:
             network.compile()
-        self.optimizer = make_optimizer(model, config.optimizer)
+        self.optimizer = plan.optimizer(model)
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.place = Place()
-        self.states: list[State] = []  # of each batch of the last step, under tbptt
-        self.last_validation: Estimate | None = None
+        self.last: Progress | None = None
         self._resume()
+        plan.start(self)
+        self._saved = time.monotonic()
+        self._mark = (self.place.tokens, self.place.seconds)
 
     def _resume(self) -> None:
-        path = find_checkpoint(self.folder.path / CHECKPOINTS, self.here, self.tell)
+        if self.folder is None:
+            return
+        path = find_checkpoint(self.folder.checkpoints, self.here, self.tell)
         if path is None:
             if self.here.first:
                 self.folder.cut(0)
             return
-        found = load_checkpoint(path, self.model, self.optimizer, self.here)
+        found, tensors = load_checkpoint(path, self.model, self.optimizer, self.here)
         try:
+            self.plan.restore(found.pop("plan"))
             self.place = Place(**found)
-        except TypeError as error:
-            raise ValueError(f"{path} is not a checkpoint of this release: {error}") from None
-        step = max(0, self.place.step - 1)
-        state = load_state(path, share(rows_of(self.config, step), self.here.rank, self.here.world))
-        if state is not None:
-            self.states = _split(state.to(self.here.device), self.config.batch.micro)
+            self.plan.restore_tensors(tensors, self.here)
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise ValueError(f"{path} is not a checkpoint of this plan and release: {error}") from None
+        self.plan.stopped = self.place.stopped
         if self.here.first:
             self.folder.cut(self.place.lines)
-            self.tell(f"resuming after step {self.place.step:,} of {self.config.steps:,}")
-        kept = self.folder.path / VALIDATION / f"{self.place.step:08d}.json"
-        if (validated := self.here.agree(read_json(kept) if self.here.first else None)) is not None:
-            self.last_validation = Estimate(validated["mean"], validated["margin"])
+            self.tell(f"resuming after step {self.place.step:,}")
 
-    def run(self) -> tuple[Place, Estimate]:
-        """Train to the end; where it stands, and the loss there. When a stop is asked: save, and raise Stopped."""
-        config, place = self.config, self.place
-        mark = (place.tokens, place.seconds)
-        if self.last_validation is None and self._validates():
-            self.validate()  # a stop has cut it off
-        while place.step < config.steps:
-            self.last_validation = None
+    def run(self) -> Place:
+        """Train until the plan is over. When a stop is asked: save, and raise Stopped."""
+        plan, place, mode = self.plan, self.place, self.model.training
+        if not place.evaluated:
+            self._evaluate()  # a stop has cut it off
+        while not plan.stopped:
             start, processor_start = time.monotonic(), time.process_time()
-            rate = set_step(self.optimizer, config, place.step)
-            loss, norm = self._step()
+            step: Step | None = None
+            try:
+                step = self._step()
+            except DivergedError as error:
+                plan.diverged(self, error)
             place.step += 1
-            place.tokens += rows_of(config, place.step - 1) * config.batch.context
             place.seconds += time.monotonic() - start
             place.processor_seconds += time.process_time() - processor_start
-            speed = (place.tokens - mark[0]) / max(1e-9, place.seconds - mark[1])
-            progress = Progress(place.step, config.steps, loss, rate, norm, speed, self._utilisation(speed))
-            if place.step % config.log_every == 0:
-                self._log(
-                    {
-                        "loss": loss,
-                        "learning_rate": rate,
-                        "gradient_norm": norm,
-                        "tokens": place.tokens,
-                        "tokens_per_second": speed,
-                        "utilisation": progress.utilisation,
-                    }
-                )
-                mark = (place.tokens, place.seconds)
-            if self.watch is not None:
-                self.watch(progress)
-            if self._validates():
-                self.validate(progress)
+            if step is not None:
+                place.tokens += step.tokens
+                plan.observe(self, step)
+                self._report(step)
+            place.evaluated = not plan.due()
+            if not place.evaluated:
+                self._evaluate()
             stopping = self.here.any(self.stop.asked)
-            if stopping or place.step == config.steps or place.step % config.checkpoint.every == 0:
+            if stopping or plan.stopped or self._save_is_due():
                 self.save()
             if stopping:
                 raise Stopped(self.stop.number or signal.SIGTERM)
-        assert self.last_validation is not None
-        return place, self.last_validation
+        self.model.train(mode)
+        return place
 
-    def _validates(self) -> bool:
-        """Whether there is a validation after this step."""
-        step, every = self.place.step, self.config.validation.every
-        return step == self.config.steps or (step > 0 and step % every == 0)
-
-    def _step(self) -> tuple[float, float]:
-        """One step of the optimiser; its loss, and the norm of its gradient before clipping."""
-        config, here = self.config, self.here
-        batches = read_batches(config, self.train_split, self.place.step, here.rank, here.world)
-        torch.manual_seed(_dropout_seed(config.seed, self.place.step, here.rank))
-        self.network.train()
+    def _step(self) -> Step:
+        """One gradient step; the weights are left alone if the loss or its gradient is not finite."""
+        plan, here, number = self.plan, self.here, self.place.step
+        batches = plan.batches(number, here.rank, here.world)
+        torch.manual_seed(_dropout_seed(plan.seed, number, here.rank))
+        if not self.network.training:
+            self.network.train()
+        rate = plan.set_optimizer(self.optimizer, number)
         self.optimizer.zero_grad()
-        rows, total, states = sum(len(batch.tokens) for batch in batches), torch.zeros((), device=here.device), []
-        for number, batch in enumerate(batches):
-            state = self.states[number] if batch.carried else None
-            with accumulate(self.network, number == len(batches) - 1):
-                loss, after = self._loss(batch, state)
-                (loss * (len(batch.tokens) / rows)).backward()
-            total += loss.detach() * (len(batch.tokens) / rows)
-            states.append(after)
-        mean = here.mean(total)
-        norm: Any = nn.utils.clip_grad_norm_(self.model.parameters(), config.optimizer.clip or float("inf"))
-        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-        if not (isfinite(mean) and isfinite(norm)):
-            raise DivergedError(
-                f"step {self.place.step + 1:,}: the loss is {mean} and its gradient's norm {norm}; the last checkpoint "
-                "is from before, and another config (a lower learning rate, clipping) must go in another --out"
-            )
+        total: Tensor | float = 0.0
+        tokens = asked = right = 0
+        for place, (batch, weight) in enumerate(batches):
+            with accumulate(self.network, place == len(batches) - 1):
+                found = plan.loss(self.network, batch)
+                # The processes' gradients are averaged, hence times world.
+                (found.loss * (weight * here.world)).backward()  # type: ignore[no-untyped-call]
+            total = total + found.loss.detach() * weight
+            if weight:
+                tokens, asked, right = tokens + found.tokens, asked + found.asked, right + found.right
+        loss, *counts = here.sums(float(total), tokens, asked, right)
+        found_norm: Any = nn.utils.clip_grad_norm_(self.parameters, plan.clip or float("inf"))
+        norm = float(found_norm.full_tensor() if hasattr(found_norm, "full_tensor") else found_norm)
+        if not (isfinite(loss) and isfinite(norm)):
+            raise DivergedError(number, loss, norm)
         self.optimizer.step()
-        self.states = states if config.tbptt is not None else []
-        return mean, norm
+        return Step(number, loss, norm, rate, *map(int, counts))
 
-    def _loss(self, batch: Batch, state: State | None) -> Any:
-        device = self.here.device
-        tokens, targets = batch.tokens.to(device), batch.targets.to(device)
-        reset = None if batch.reset is None else batch.reset.to(device)
-        with self._precision():
-            return self.network(tokens, targets, state, reset)
+    def _report(self, step: Step) -> None:
+        """Log a line of metrics if it is due, and show the progress."""
+        due = self.folder is not None and self.place.step % self.plan.log_every == 0
+        if not due and self.watch is None:
+            return
+        speed = (self.place.tokens - self._mark[0]) / max(1e-9, self.place.seconds - self._mark[1])
+        peak = None if self.plan.peak is None else speed * self.plan.flops / (self.plan.peak * self.here.world)
+        if due:
+            shown = {"loss": step.loss, "learning_rate": step.learning_rate, "gradient_norm": step.gradient_norm}
+            shown |= {"tokens": self.place.tokens, "tokens_per_second": speed}
+            self.log({**shown, **({} if peak is None else {"utilisation": peak}), **self.plan.metrics()})
+            self._mark = (self.place.tokens, self.place.seconds)
+        if self.watch is not None:
+            done, whole, text = self.plan.progress(self.place.step)
+            self.last = Progress(
+                self.place.step, done, whole, step.loss, step.learning_rate, step.gradient_norm, speed, peak, text
+            )
+            self.watch(self.last)
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.here.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
-
-    def validate(self, progress: Progress | None = None) -> Estimate:
-        """The loss of the validation batches, which the processes share; each batch's loss is kept on disk."""
-        config, here = self.config, self.here
-        number = config.validation.batches
-        each = -(-number // here.world)  # as many for every process: FSDP's wait for each other
-        losses = torch.zeros(each, dtype=torch.float64, device=here.device)
+    def _evaluate(self) -> None:
+        start = time.monotonic()
         self.network.eval()
-        with torch.no_grad():
-            for turn in range(each):
-                if self.stop.asked and here.world == 1:  # it begins anew when the run resumes
-                    self.save()
-                    self.stop.check()
-                self._show(progress, f"validating {turn * here.world:,} of {number:,}")
-                batch = validation_batch(config, self.validation_split, min(turn * here.world + here.rank, number - 1))
-                losses[turn] = self._loss(batch, None)[0].double()
-        self._show(progress, "")
-        values = torch.stack(here.gather(losses), 1).flatten()[:number].tolist()
-        found = estimate(values)
-        if here.first:
-            (self.folder.path / VALIDATION).mkdir(exist_ok=True)
-            kept = {"step": self.place.step, **asdict(found), "losses": values}
-            write_json(self.folder.path / VALIDATION / f"{self.place.step:08d}.json", kept)
-        perplexity = exp(min(found.mean, 700.0))
-        named = {"loss": found.mean, "margin": found.margin, "perplexity": perplexity}
-        self._log({f"validation_{name}": value for name, value in named.items()})
-        self.tell(f"step {self.place.step:,}: validation loss {found.mean:.4f} ± {found.margin:.4f}")
-        self.last_validation = found
-        return found
+        self.plan.evaluate(self)
+        self.place.evaluation_seconds += time.monotonic() - start
+        self.place.evaluated = True
+        self.show("")
+
+    def log(self, values: dict[str, Any]) -> None:
+        """A line of metrics, if there is a folder."""
+        if self.folder is not None and self.here.first:
+            self.folder.log(self.place.step, values)
+
+    def show(self, text: str) -> None:
+        """What is being done besides steps."""
+        if self.watch is not None and self.last is not None and text != self.last.text:
+            self.last = replace(self.last, text=text)
+            self.watch(self.last)
+
+    def pause(self) -> None:
+        """Within an evaluation: if a stop is asked, save and raise Stopped. Several processes go on to its end."""
+        if self.stop.asked and self.here.world == 1:
+            self.save()
+            self.stop.check()
+
+    def _save_is_due(self) -> bool:
+        plan = self.plan
+        if plan.save_every is not None and self.place.step % plan.save_every == 0:
+            return True
+        if self.folder is None or plan.save_seconds is None:
+            return False
+        return self.here.any(self.here.first and time.monotonic() - self._saved > plan.save_seconds)
 
     def save(self) -> None:
-        """Write a checkpoint."""
-        if self.here.first:
-            self.place.lines = self.folder.lines
-        state = State.join(self.states) if self.states else None
-        path, keep = self.folder.path / CHECKPOINTS, self.config.checkpoint.keep
-        save_checkpoint(path, asdict(self.place), self.model, self.optimizer, state, self.here, keep)
+        """Write a checkpoint, if there is a folder."""
+        if self.folder is None:
+            return
+        self.place.lines, self.place.stopped = self.folder.lines, self.plan.stopped
+        place, tensors = {**asdict(self.place), "plan": self.plan.state()}, self.plan.tensors(self.here)
+        save_checkpoint(self.folder.checkpoints, place, self.model, self.optimizer, tensors, self.here, self.plan.keep)
+        self._saved = time.monotonic()
 
     def close(self) -> None:
         """Let go of DDP while the processes are still together.
 
-        It keeps their group, and frees it with Python's lock held if it is the last to; a thread of gloo's that is not
-        quite done with a message may wait for that lock, and the two for each other, for ever.
+        DDP keeps their group. If DDP is the last to free it, it does so with Python's lock held; a thread of gloo that
+        still handles a message may wait for that lock, and then both wait for ever.
         """
         self.network = self.model
 
-    def _log(self, values: dict[str, Any]) -> None:
-        if self.here.first:
-            self.folder.log(self.place.step, {name: value for name, value in values.items() if value is not None})
-
-    def _show(self, progress: Progress | None, text: str) -> None:
-        if self.watch is not None and progress is not None:
-            self.watch(replace(progress, text=text))
-
-    def _utilisation(self, speed: float) -> float | None:
-        return None if self.peak is None else speed * self.flops / (self.peak * self.here.world)
-
 
 def _dropout_seed(seed: int, step: int, rank: int) -> int:
-    """Dropout draws from torch's generator, which is set anew at every step: so it has no state to be saved."""
+    """Dropout draws from torch's generator, which gets a new seed at each step: so it has no state to save."""
     return int(generator(seed, f"dropout {rank}", step).integers(2**63))
-
-
-def _split(state: State, rows: int) -> list[State]:
-    numbers = torch.arange(state.batch_size)
-    return [state.select(numbers[first : first + rows]) for first in range(0, state.batch_size, rows)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from latchwork.training.config import ModelConfig
+from latchwork.baselines.registry import ModelConfig
 
 
 def flops_per_token(model: nn.Module, config: ModelConfig, context: int) -> float:

@@ -18,7 +18,7 @@ class Network(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, targets: Tensor, state: Any = None, reset: Tensor | None = None) -> Any:
-        """tokens, targets: (B, T). state, reset: for ours alone."""
+        """tokens, targets: (B, T), a target of -100 is left out. state, reset: for ours alone."""
         if isinstance(self.model, MinMaxRNC_LM):
             loss, after = self.model.loss(tokens, targets, state, reset=reset)
             return loss, after.detach()

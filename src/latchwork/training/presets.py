@@ -7,10 +7,10 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from latchwork.baselines.registry import ModelConfig
 from latchwork.training.config import (
     BatchConfig,
     CheckpointConfig,
-    ModelConfig,
     OptimizerConfig,
     PretrainingConfig,
     ScheduleConfig,

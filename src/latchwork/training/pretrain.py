@@ -1,4 +1,4 @@
-"""Pretrain a language model: begin, or resume, and leave the model, its metrics and a record."""
+"""Pretrain a language model: start, or resume, and leave the model, its metrics and a record."""
 
 from __future__ import annotations
 
@@ -6,32 +6,25 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
+from latchwork.baselines.registry import ModelConfig, make_model, parameter_count, save_model
 from latchwork.data.corpus import TOKENIZER, Corpus
-from latchwork.files import read_json
 from latchwork.models import MinMaxRNC_LM
-from latchwork.run_lock import run_lock
 from latchwork.seeds import seed_everything
 from latchwork.signals import stop_when_safe
 from latchwork.training.checkpoint import Tell
-from latchwork.training.config import ModelConfig, PretrainingConfig
-from latchwork.training.distributed import Processes, Strategy, processes
+from latchwork.training.config import PretrainingConfig
+from latchwork.training.distributed import Strategy, processes, whole_tensors
 from latchwork.training.engine import Training, Watch
 from latchwork.training.flops import flops_per_token, measure_peak
-from latchwork.training.folder import RunFolder
-from latchwork.training.manifest import manifest
-from latchwork.training.models import make_model, own_tensors, parameter_count, save_model
+from latchwork.training.plans.steps import Steps
+from latchwork.training.run_folder import RunFolder, open_run
 from latchwork.training.windows import check_splits
-
-MODEL = "model"
 
 
 def pretrain(
@@ -63,73 +56,44 @@ def pretrain(
     if device == "cpu":
         _check_memory(config, text.vocabulary)
     asked = _describe(config, text)
-    folder = RunFolder(out, partial(_complete, asked["corpus"]))
-    if (found := folder.finished(asked)) is not None:
-        tell(f"{folder.path} holds this run, finished: its record is shown")
+    if (found := RunFolder(out).finished(asked)) is not None:
+        tell(f"{out} holds this run, finished: its record is shown")
         return found
-    with processes(device) as here, ExitStack() as held:
-        description = _begin(folder, asked, here, held)
-        if (found := here.agree(read_json(folder.record))) is not None:  # it was finished while we came to the lock
-            return dict(found)
+    with processes(device) as here, open_run(out, asked, here) as folder, stop_when_safe() as stop:
+        if (found := here.agree(folder.finished(asked) if here.first else None)) is not None:
+            return dict(found)  # it was finished while we came to the lock
         seed_everything(config.seed)
         model = make_model(config.model, text.vocabulary).to(here.device)
         if isinstance(model, MinMaxRNC_LM):
             model.backbone.gradient_checkpointing = config.gradient_checkpointing
-        parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
-        flops = flops_per_token(model, config.model, config.batch.context)
+        plan = Steps(config, (text.train, text.validation), here.world)
+        plan.flops = flops_per_token(model, config.model, config.batch.context)
         types = {torch.float32, torch.bfloat16 if config.precision == "bfloat16" else torch.float32}
-        stop = held.enter_context(stop_when_safe())
-        training = Training(
-            config,
-            model,
-            (text.train, text.validation),
-            folder=folder,
-            here=here,
-            strategy=strategy,
-            flops=flops,
-            peak=peak or measure_peak(here.device, types),
-            watch=watch if here.first else None,
-            tell=tell if here.first else lambda text: None,
-            stop=stop,
-        )
+        plan.peak = peak or measure_peak(here.device, types)
+        parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
+        training = Training(plan, model, folder=folder, here=here, strategy=strategy, watch=watch, tell=tell, stop=stop)
         with closing(training):
-            place, validation = training.run()
+            place = training.run()
         tensors = whole_tensors(model)
         record: dict[str, Any] = {}
         if here.first:
-            save_model(folder.path / MODEL, config.model, text.vocabulary, tensors)
-            shutil.copytree(text.path / TOKENIZER, folder.path / MODEL / TOKENIZER, dirs_exist_ok=True)
-            record = {
-                "config": config.to_dict(),
-                "parameters": parameters,
-                "vocabulary": text.vocabulary,
-                "flops_per_token": flops,
-                "peak": training.peak,
-                **{name: value for name, value in asdict(place).items() if name != "lines"},
-                "validation": asdict(validation),
-                "processes": here.world,
-                "manifest": {name: value for name, value in description.items() if name != "config"},
-            }
-            folder.finish(record)
+            assert plan.validation is not None
+            save_model(folder.model, model, tensors)
+            shutil.copytree(text.path / TOKENIZER, folder.model / TOKENIZER, dirs_exist_ok=True)
+            spent = {name: getattr(place, name) for name in ("step", "tokens", "seconds", "processor_seconds")}
+            record = folder.finish(
+                {
+                    "parameters": parameters,
+                    "vocabulary": text.vocabulary,
+                    "flops_per_token": plan.flops,
+                    "peak": plan.peak,
+                    **spent,
+                    "validation": asdict(plan.validation),
+                    "processes": here.world,
+                }
+            )
         here.wait()
     return record
-
-
-def _begin(folder: RunFolder, asked: dict[str, Any], here: Processes, held: ExitStack) -> dict[str, Any]:
-    """Lock the folder and write its manifest. What keeps the first process from that is an error in all."""
-    description: dict[str, Any] = {}
-    problem: Exception | None = None
-    if here.first:
-        description = manifest(asked)
-        try:
-            held.enter_context(run_lock(folder.path))
-            folder.begin(description)
-        except (OSError, ValueError) as error:
-            problem = error
-    problem = here.agree(problem)
-    if problem is not None:
-        raise problem
-    return description
 
 
 def _check_memory(config: PretrainingConfig, vocabulary: int) -> None:
@@ -145,7 +109,8 @@ def _check_memory(config: PretrainingConfig, vocabulary: int) -> None:
 
 def _parameters(config: ModelConfig, vocabulary: int) -> int:
     """How many parameters a model would have; every layer beyond the second has as many as the third."""
-    layers = config.options.get("n_layers")
+    options = dict(config.options)
+    layers = options.get("n_layers")
     try:
         if not isinstance(layers, int) or layers <= 3:
             return parameter_count(config, vocabulary)
@@ -164,28 +129,4 @@ def _describe(config: PretrainingConfig, text: Corpus) -> dict[str, Any]:
         "validation": len(text.validation),
         "sha256": hashlib.sha256(hashes).hexdigest(),
     }
-    return {"pretraining": config.to_dict(), "corpus": tokens}
-
-
-def _complete(corpus: Mapping[str, Any], config: Any) -> Any:
-    """A field that was not there yet when a manifest was written: of the config its default, of the corpus this one."""
-    try:
-        values = PretrainingConfig.from_dict(config["pretraining"]).to_dict()
-        return {"pretraining": values, "corpus": {"sha256": corpus["sha256"], **config["corpus"]}}
-    except (KeyError, TypeError, ValueError):
-        return config
-
-
-def is_of(config: PretrainingConfig, values: Mapping[str, Any]) -> bool:
-    """Whether values are of a configuration: a field that was not there yet when they were written has its default."""
-    try:
-        return PretrainingConfig.from_dict(values) == config
-    except ValueError:
-        return False
-
-
-def whole_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """A model's tensors in one piece, on the CPU; where they are in parts, all processes call it."""
-    own: dict[str, Any] = dict(own_tensors(model))
-    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in own.items()}
-    return {name: each.detach().cpu() for name, each in whole.items()}
+    return {"plan": "steps", **config.to_dict(), "model": config.model.resolved(), "corpus": tokens}

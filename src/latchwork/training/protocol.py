@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,20 @@ class TrainingProtocol:
     confidence: float = 0.99
     margin: float = 0.001
     hours: float = 4.0
+
+    def why_stop(self, epochs: Sequence[Mapping[str, float]]) -> str:
+        """The reason to stop after these epochs, or an empty string."""
+        last = epochs[-self.perfect :] if self.perfect else []
+        if last and len(last) == self.perfect and all(each["validation_accuracy"] == 1 for each in last):
+            return "perfect"
+        if len(epochs) >= self.epochs:
+            return "all epochs"
+        losses = [each["validation_loss"] for each in epochs]
+        means = [sum(losses[i : i + self.window]) / self.window for i in range(len(losses) - self.window + 1)]
+        lowest, waited = float("inf"), 0
+        for mean in means:
+            lowest, waited = (mean, 0) if mean < lowest - self.min_delta else (lowest, waited + 1)
+        return "no improvement" if waited >= self.patience else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ import torch
 
 from latchwork import zoo
 from latchwork.automata.certify import Proof, certify
-from latchwork.automata.prove import Attempt, ProofProtocol, train_until_proved
 from latchwork.files import read_json, write_json
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNCLMConfig
 from latchwork.tasks import make_task
+from latchwork.training import Attempt, ProofProtocol, train_until_proved
 from latchwork.training.manifest import manifest
 
 Plan = tuple[str, dict[str, Any], ProofProtocol]  # the task, the network's shape, how it is trained
@@ -96,8 +96,8 @@ def attempt(name: str, seeds: int = 3, folder: Path = FOLDER) -> bool:
 def _attempt(name: str, plan: Plan, seed: int = 0) -> Attempt:
     task, shape, protocol = plan
     config = MinMaxRNCLMConfig.small(**{**SMALL, **shape})
-    watch = lambda line: print(name, line, flush=True)  # noqa: E731
-    return train_until_proved(make_task(task), config, seed=seed, protocol=protocol, watch=watch)
+    tell = lambda line: print(name, line, flush=True)  # noqa: E731
+    return train_until_proved(make_task(task), config, seed=seed, protocol=protocol, tell=tell)
 
 
 def _training(attempt: Attempt) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""Until proved: train on random words, certify, train on the counterexample and on words near it, and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latchwork.automata import findings
+from latchwork.automata.certify import certify
+from latchwork.automata.findings import Counterexample, Proof, Unknown
+from latchwork.machines.machine import Machine
+from latchwork.automata.sampler import Sampler
+from latchwork.seeds import generator
+from latchwork.tasks.task import IGNORE, Task
+from latchwork.training.engine import Training
+from latchwork.training.plan import Outcome, Plan, Step
+from latchwork.training.plans.by_length import answer_loss
+from latchwork.training.proof import ProofProtocol
+
+KEPT = 64  # mistakes of a round that are trained on again, beside its counterexample
+PINNED = 32  # counterexamples that are in every batch
+
+
+class UntilProved(Plan):
+    """Rounds of training and certifying.
+
+    Each counterexample is in every batch from then on. While the network answers it wrongly, the wrong answers count in
+    the loss as much as all others together. Half of the other words are variations of mistakes.
+    """
+
+    name = "until_proved"
+
+    def __init__(self, task: Task, protocol: ProofProtocol, seed: int = 0) -> None:
+        self.protocol, self.seed, self.clip = protocol, seed, protocol.clip
+        self.learning_rate, self.no_answer = protocol.learning_rate, task.vocabulary
+        self.machine = Machine.from_task(task)
+        self.sampler = Sampler(self.machine, self.no_answer)
+        self.began, self.spent = 0, 0.0  # the step and the seconds at which the round began
+        self.steps, self.right, self.last = 0, 0, float("nan")  # of the round; without a mistake; the last loss
+        self.pinned: list[list[int]] = []
+        self.near: list[list[int]] = []
+        self.rounds: list[dict[str, Any]] = []
+        self.result: Proof | Counterexample | Unknown = Unknown(
+            "nothing has been tried", 0, 0.0, advice="allow at least one round"
+        )
+
+    def rate(self, step: int) -> float:
+        rate = self.protocol.later_rate if self.rounds else self.protocol.learning_rate
+        return rate * (1 - 0.9 * (step - self.began) / self.protocol.steps)
+
+    def batches(self, step: int, rank: int, world: int) -> list[tuple[tuple[Tensor, Tensor, int], float]]:
+        random, asked = generator(self.seed, "words", step), 0
+        while not asked:
+            length = round(2 * (self.protocol.length / 2) ** random.random())
+            length = max(length, max(map(len, self.pinned), default=0))
+            rows = max(1, self.protocol.tokens // length)
+            tokens, targets = self.sampler.batch(random, rows, length, self.pinned, self.near)
+            asked = int((targets != IGNORE).sum())
+        first, last = rank * len(tokens) // world, (rank + 1) * len(tokens) // world
+        tokens, targets, pinned = tokens[first:last], targets[first:last], max(0, len(self.pinned) - first)
+        return [((tokens, targets, pinned), int((targets != IGNORE).sum()) / asked)]
+
+    def loss(self, network: nn.Module, batch: tuple[Tensor, Tensor, int]) -> Outcome:
+        device = next(network.parameters()).device
+        tokens, targets, pinned = batch[0].to(device), batch[1].to(device), batch[2]
+        logits = network(tokens)[0]
+        outcome = answer_loss(logits, targets)
+        wrong = (targets != IGNORE) & (logits.argmax(-1) != targets)
+        wrong[pinned:] = False
+        if outcome.right < outcome.asked and bool(wrong.any()):
+            return replace(outcome, loss=outcome.loss + F.cross_entropy(logits[wrong], targets[wrong]))
+        return outcome
+
+    def observe(self, training: Training, step: Step) -> None:
+        self.steps, self.last = step.number + 1 - self.began, step.loss
+        self.right = self.right + 1 if step.right == step.asked else 0
+
+    def due(self) -> bool:
+        return self.right >= self.protocol.enough or self.steps >= self.protocol.steps
+
+    def evaluate(self, training: Training) -> None:
+        """Certify; the counterexample and more mistakes go into the data of the next round."""
+        training.show(f"certifying after round {len(self.rounds) + 1}")
+        limits = {name: getattr(self.protocol, name) for name in ("precision", "tolerance", "max_states")}
+        model, watch = training.model, lambda found, waiting: training.pause()
+        result = certify(model, self.machine, no_answer=self.no_answer, watch=watch, **limits)  # type: ignore[arg-type]
+        described = {"steps": self.steps, "loss": self.last, "result": type(result).__name__, "states": result.states}
+        described["training_seconds"] = round(training.place.seconds - self.spent, 1)
+        described["certify_seconds"] = round(result.seconds, 1)
+        if not isinstance(result, Proof) and result.word:
+            word = list(result.word)
+            random = generator(self.seed, "mistakes", len(self.rounds))
+            length = min(self.protocol.length, 2 * len(word) + 2)
+            found = self.sampler.mistakes(model, random, self.protocol.tries, length, [word])
+            described |= {"word": word, "mistakes": len(found), "again": word in self.pinned}
+            self.pinned = [*(each for each in self.pinned if each != word), word][-PINNED:]
+            self.near = [*self.near, word, *found[:KEPT]][-16 * KEPT :]
+        self.result = result
+        self.rounds.append(described)
+        training.tell(f"round {len(self.rounds)}: {self.steps} steps, loss {self.last:.4f}, {result}")
+        self.began, self.steps, self.right, self.spent = training.place.step, 0, 0, training.place.seconds
+        for state in training.optimizer.state.values():  # as a new optimizer
+            for each in state.values():
+                each.zero_()
+        if isinstance(result, Proof):
+            self.stopped = "proved"
+        elif len(self.rounds) >= self.protocol.rounds:
+            self.stopped = "all rounds"
+
+    def state(self) -> dict[str, Any]:
+        names = ("began", "spent", "steps", "right", "last", "pinned", "near", "rounds")
+        result = {"name": type(self.result).__name__, **asdict(self.result)}
+        return {**{name: getattr(self, name) for name in names}, "result": result}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        values = dict(state)
+        result = dict(values.pop("result"))
+        kind = getattr(findings, result.pop("name"))
+        self.result = kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in result.items()})
+        for name, value in values.items():
+            setattr(self, name, float("nan") if value is None else value)  # JSON has no NaN
+
+    def progress(self, step: int) -> tuple[float, float | None, str]:
+        return len(self.rounds), self.protocol.rounds, f"round {len(self.rounds) + 1} step {self.steps}"

@@ -1,0 +1,53 @@
+"""How a network is trained until it is proved right, and what that comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from latchwork.automata.findings import Counterexample, Proof, Unknown
+from latchwork.models import MinMaxRNC_LM
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProofProtocol:
+    """How `train_until_proved` trains.
+
+    rounds: of training and certifying, at most. steps: in a round, at most; a round ends early after `enough` batches
+    in a row without a mistake. tokens: of a batch. length: of its words, at most; short words come as often as long
+    ones, and more of them at once, since a counterexample is short. learning_rate: of Adam in the first round; it falls
+    to a tenth within a round. later_rate: in later rounds. clip: the largest gradient norm. tries: random words among
+    which more mistakes are looked for after a counterexample. precision, tolerance, max_states: of `certify`.
+    """
+
+    rounds: int = 20
+    steps: int = 2000
+    enough: int = 60
+    tokens: int = 2048
+    length: int = 64
+    learning_rate: float = 3e-3
+    later_rate: float = 1e-3
+    clip: float = 1.0
+    tries: int = 10_000
+    precision: Literal["float32", "float64"] = "float32"
+    tolerance: float = 0.0
+    max_states: int = 2_000_000
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        for name in ("rounds", "steps", "enough", "tokens", "length", "tries", "max_states"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("learning_rate", "later_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+
+
+@dataclass
+class Attempt:
+    """What came of it: the model, the last result, and for each round its steps, loss, result and seconds."""
+
+    model: MinMaxRNC_LM
+    result: Proof | Counterexample | Unknown
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
