@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -27,16 +27,18 @@ def compile(
         str, typer.Argument(help=r"a regular expression: letters, (), |, *, +, ?, {m,n}, [a-c], ., \d, \w")
     ],
     alphabet: Alphabet = "",
-    method: Annotated[str, typer.Option(help="cascade or one_hot")] = "cascade",
+    method: Annotated[str, typer.Option(help="smallest, transformation, one_hot or cascade")] = "smallest",
     groups: Annotated[str, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
     out: Annotated[Path | None, typer.Option(parser=read_path, help="a folder to save the network in")] = None,
 ) -> None:
     """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
+    from latchwork.automata.compile import FEW_SETS, METHODS, Groups, Method, sizes
     from latchwork.automata.compile import compile as compile_machine
     from latchwork.automata.errors import DecompositionTooLarge
 
-    if method not in ("cascade", "one_hot"):
-        raise typer.BadParameter(f"must be cascade or one_hot; got {method!r}", param_hint="--method")
+    if method not in ("smallest", *METHODS):
+        names = ", ".join(("smallest", *METHODS))
+        raise typer.BadParameter(f"must be one of {names}; got {method!r}", param_hint="--method")
     if groups not in ("direct", "series"):
         raise typer.BadParameter(f"must be direct or series; got {groups!r}", param_hint="--groups")
     if out is not None:
@@ -44,15 +46,14 @@ def compile(
     machine = _expression(expression, alphabet)
     try:
         with Console(stderr=True).status(f"compiling a machine of {machine.n_states:,} states"):
-            model = compile_machine(
-                machine,
-                "one_hot" if method == "one_hot" else "cascade",
-                "series" if groups == "series" else "direct",
-            )
+            costs = sizes(machine, cast(Groups, groups), max_sets=FEW_SETS)
+            model = compile_machine(machine, cast(Method, method), cast(Groups, groups))
     except DecompositionTooLarge as error:
         raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
     if out is not None:
         model.save(out)
+    for name, cost in costs.items():
+        typer.echo(f"{name}: {cost}")
     shape = model.config.backbone
     typer.echo(
         f"{machine.n_states} states; a network of degree {shape.degree}, {shape.n_layers} layers, {shape.d_state} "
