@@ -1,8 +1,8 @@
 """Compile every machine of MLRegTest into a network, and certify each network against its machine.
 
 FOLDER holds the benchmark's automata, *.att, named alphabet.tier.class.k.j.i. The complements of SL, SP and TSL, which
-are languages of the benchmark too, are made from them. First every language is compiled by the method that `compile`
-chooses; then, smallest first, by `cascade` within the limits below. What was done is saved on the way and is not done
+are languages of the benchmark too, are made from them. Smallest first, every language is compiled by the method that
+`compile` chooses; then, again smallest first, by `cascade` within the limits below. What was done is saved on the way and is not done
 again.
 """
 
@@ -92,7 +92,7 @@ def run(folder: Path, minutes: float) -> dict[str, Any]:
     record = read_json(RECORD) or {"languages": {}}
     done: dict[str, dict[str, Any]] = record["languages"]
     record.update(config=LIMITS, commit=commit(), torch=torch.__version__, processor=platform.processor())
-    everything = list(languages(folder))
+    everything = sorted(languages(folder), key=lambda each: (each[2].n_states * each[2].n_symbols, each[0]))
     end = time.monotonic() + 60 * minutes
     count = 0
 
@@ -101,8 +101,6 @@ def run(folder: Path, minutes: float) -> dict[str, Any]:
         write_json(RECORD, record)
 
     for key, method, limit in (("chosen", "smallest", "max_weights"), ("cascade", "cascade", "cascade_weights")):
-        if key == "cascade":
-            everything.sort(key=lambda each: (each[2].n_states * each[2].n_symbols, each[0]))
         for name, kind, machine in everything:
             if key in done.get(name, {}):
                 continue
@@ -130,7 +128,7 @@ def table(record: dict[str, Any]) -> str:
         "group-free", "cascade tried", "cascade proved", "of degree 1", "weights", "too large",
     )  # fmt: skip
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    rows = sorted(by_class.items()) + [("all", list(record["languages"].values()))]
+    rows = [*sorted(by_class.items()), ("all", list(record["languages"].values()))]
     for kind, found in rows:
         chosen = [each["chosen"] for each in found if "chosen" in each]
         cascades = [each["cascade"] for each in found if "cascade" in each]
@@ -198,9 +196,7 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "folder", type=Path, nargs="?", help="with the automata of MLRegTest, *.att; without: report only"
-    )
+    parser.add_argument("folder", type=Path, nargs="?", help="of the automata, *.att; none: report only")
     parser.add_argument("--minutes", type=float, default=600, help="stop and save after so many")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
