@@ -2,8 +2,8 @@
 
 FOLDER holds the benchmark's automata, *.att, named alphabet.tier.class.k.j.i. The complements of SL, SP and TSL, which
 are languages of the benchmark too, are made from them. Smallest first, every language is compiled by the method that
-`compile` chooses; then, again smallest first, by `cascade` within the limits below. What was done is saved on the way and is not done
-again.
+`compile` chooses; then, again smallest first, by `cascade` within the limits below. What was done is saved on the way
+and is not done again.
 """
 
 from __future__ import annotations
