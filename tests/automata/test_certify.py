@@ -23,7 +23,7 @@ def change_one_output(machine, state, symbol):
 @pytest.mark.parametrize("pattern", GROUP_FREE)
 def test_a_compiled_network_is_proved_right_for_all_words(pattern):
     machine = Machine.from_regex(pattern, "abc")
-    proof = certify(on_grid(compile(machine)), machine)
+    proof = certify(on_grid(compile(machine, "cascade")), machine)
     assert isinstance(proof, Proof)
     assert proof.margin == 1
     assert proof.precision == "float32"
@@ -35,7 +35,7 @@ def test_a_compiled_network_is_proved_right_for_all_words(pattern):
 @pytest.mark.parametrize("pattern", GROUP_FREE)
 def test_a_wrong_network_gets_the_shortest_word_on_which_it_is_wrong(pattern):
     machine = Machine.from_regex(pattern, "abc")
-    model = on_grid(compile(machine))
+    model = on_grid(compile(machine, "cascade"))
     for state in range(machine.n_states):
         other = change_one_output(machine, state, 1)
         found = certify(model, other)
@@ -61,9 +61,12 @@ def test_steps_without_an_answer_are_not_judged():
     asked = machine.outputs.copy()
     asked[:, 0] = 7
     assert isinstance(
-        certify(on_grid(compile(machine)), Machine.from_table(machine.transitions, asked), no_answer=7), Proof
+        certify(on_grid(compile(machine, "cascade")), Machine.from_table(machine.transitions, asked), no_answer=7),
+        Proof,
     )
-    assert isinstance(certify(on_grid(compile(machine)), Machine.from_table(machine.transitions, asked)), Unknown)
+    assert isinstance(
+        certify(on_grid(compile(machine, "cascade")), Machine.from_table(machine.transitions, asked)), Unknown
+    )
 
 
 def brute_force(model, machine, longest):
@@ -141,12 +144,12 @@ def test_the_walk_through_a_network_that_moves_whole_levels_is_the_network_itsel
 
 def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
     machine = Machine.from_regex("(ab)*", "ab")
-    assert "no levels" in certify(compile(machine), machine).reason
+    assert "no levels" in certify(on_grid(compile(machine, "cascade"), None), machine).reason
     wide = Machine.from_table([[0, 0, 0]], [[0, 0, 0]])
-    assert "3 symbols, the network 2" in certify(on_grid(compile(machine)), wide).reason
+    assert "3 symbols, the network 2" in certify(on_grid(compile(machine, "cascade")), wide).reason
     loud = Machine.from_table([[0, 0]], [[0, 5]])
-    assert "an output 5" in certify(on_grid(compile(machine)), loud).reason
-    stopped = certify(on_grid(compile(machine)), machine, max_states=1)
+    assert "an output 5" in certify(on_grid(compile(machine, "cascade")), loud).reason
+    stopped = certify(on_grid(compile(machine, "cascade")), machine, max_states=1)
     assert isinstance(stopped, Unknown)
     assert stopped.reason == "more than 1 states"
     assert stopped.advice.startswith("allow more by max_states, or make the network smaller: take units")
@@ -154,10 +157,10 @@ def test_what_cannot_be_walked_through_is_unknown_with_its_reason():
 
 def test_a_tolerance_wider_than_the_grid_is_unknown():
     machine = Machine.from_regex("(ab)*", "ab")
-    found = certify(on_grid(compile(machine)), machine, tolerance=0.6)
+    found = certify(on_grid(compile(machine, "cascade")), machine, tolerance=0.6)
     assert isinstance(found, Unknown)
     assert "more than a step of the grid" in found.reason
-    finer = certify(on_grid(compile(machine), 201), machine, tolerance=0.02)
+    finer = certify(on_grid(compile(machine, "cascade"), 201), machine, tolerance=0.02)
     assert "more than a step of the grid" in finer.reason
 
 
@@ -186,10 +189,12 @@ def test_on_grids_that_float32_rounds_it_agrees_with_trying_all_words(levels):
 )
 def test_parts_without_bounds_are_unknown(changes, reason):
     machine = Machine.from_regex("(ab)*", "ab")
-    found = certify(on_grid(compile(machine), **changes), machine)
+    found = certify(on_grid(compile(machine, "cascade"), **changes), machine)
     assert reason in found.reason
     assert "levels=3" in found.advice
-    assert isinstance(certify(on_grid(compile(machine), **changes), change_one_output(machine, 0, 0)), Counterexample)
+    assert isinstance(
+        certify(on_grid(compile(machine, "cascade"), **changes), change_one_output(machine, 0, 0)), Counterexample
+    )
 
 
 def test_weights_other_than_float32_are_unknown():
@@ -266,7 +271,7 @@ def test_a_mistake_after_many_steps_is_found_by_random_words_and_then_made_the_s
 def test_a_mistake_that_is_none_when_the_word_is_run_alone_is_no_counterexample(monkeypatch):
     """Of two logits that are nearly equal the larger depends on the batch."""
     machine = Machine.from_regex("(ab)*", "ab")
-    model = on_grid(compile(machine))
+    model = on_grid(compile(machine, "cascade"))
 
     def once(network, machine, asked, words):
         return ((0,), 0, 1) if len(words) > 1 else None

@@ -6,12 +6,25 @@ import numpy
 import pytest
 import torch
 from group_cases import GROUPS, alternating, cyclic, dihedral, elements, side_by_side, symmetric, transformations
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from network_cases import all_words, answers, prove, random_words
 
 from latchwork import automata
-from latchwork.automata import DecompositionTooLarge, Machine, compile, degree, holonomy, is_group_free
+from latchwork.automata import (
+    DecompositionTooLarge,
+    Machine,
+    Proof,
+    Size,
+    certify,
+    compile,
+    degree,
+    holonomy,
+    is_group_free,
+    sizes,
+)
 from latchwork.automata import network as network_module
+from latchwork.automata import transformation as transformation_module
 from latchwork.automata.split import split
 from latchwork.models import MinMaxRNC_LM
 from machine_cases import machines, random_machine, semiautomaton
@@ -48,7 +61,12 @@ EXPRESSIONS = {  # over a, b, c, and the degree
     "(a|b){2,3}c*": 1,
     "((ab)(ab))*": 2,
 }
-WAYS = {"direct": ("cascade", "direct"), "series": ("cascade", "series"), "one_hot": ("one_hot",)}
+WAYS = {
+    "direct": ("cascade", "direct"),
+    "series": ("cascade", "series"),
+    "one_hot": ("one_hot",),
+    "transformation": ("transformation",),
+}
 
 
 def word_problem(generators, symbols=None):
@@ -168,7 +186,7 @@ def test_full_transformation_monoids(n, way):
 def test_groups_that_act_on_fewer_points_than_there_are():
     for name in ("C12", "S4", "D6", "A4", "2^3 : PSL(3, 2)"):
         machine = semiautomaton(*GROUPS[name][0], [0] * len(GROUPS[name][0][0]))
-        model = compile(machine, groups="series")
+        model = compile(machine, "cascade", groups="series")
         check(model, machine, random_words(machine, 4, 80))
         assert model.config.backbone.degree == GROUPS[name][3]
 
@@ -176,7 +194,7 @@ def test_groups_that_act_on_fewer_points_than_there_are():
 def test_a_group_with_two_orbits():
     (level,) = split(holonomy(ORBITS)).levels
     assert level.orbits == 2
-    model = compile(ORBITS, groups="series")
+    model = compile(ORBITS, "cascade", groups="series")
     assert model.config.backbone.degree == 3
     check(model, ORBITS, random_words(ORBITS, 4, 80))
 
@@ -185,13 +203,13 @@ def test_a_level_with_groups_of_two_classes():
     machine = random_machine(9, 7)
     levels = [level for level in split(holonomy(machine)).levels if level.points and len(level.parts) > 1]
     assert any(level.level.tiles > degree(machine) for level in levels)
-    check(compile(machine, groups="series"), machine, random_words(machine, 8, 100))
+    check(compile(machine, "cascade", groups="series"), machine, random_words(machine, 8, 100))
 
 
 @given(machines(states=6))
 def test_the_degree_is_one_exactly_when_there_is_no_group_and_by_series_the_machines(machine):
-    assert (compile(machine).config.backbone.degree == 1) == is_group_free(machine)
-    assert compile(machine, groups="series").config.backbone.degree == degree(machine)
+    assert (compile(machine, "cascade").config.backbone.degree == 1) == is_group_free(machine)
+    assert compile(machine, "cascade", groups="series").config.backbone.degree == degree(machine)
 
 
 def test_no_network_of_degree_one_comes_out_for_parity():
@@ -220,7 +238,7 @@ def test_right_on_all_words_of_all_lengths(name, way):
 def test_the_walk_finds_a_wrong_answer():
     machine = Machine.from_regex("(a|b)*abb", "ab")
     with pytest.raises(AssertionError):
-        prove(compile(Machine.from_regex("(a|b)*ab", "ab")), machine)
+        prove(compile(Machine.from_regex("(a|b)*ab", "ab"), "cascade"), machine)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +259,7 @@ def test_a_long_word(machine, way):
 
 def test_a_compiled_network_is_an_ordinary_model(tmp_path):
     machine = Machine.from_regex("(ab)*", "ab")
-    model = compile(machine)
+    model = compile(machine, "cascade")
     model.save(tmp_path)
     words = all_words(2, 7)
     loaded = MinMaxRNC_LM.load(tmp_path)
@@ -259,7 +277,7 @@ def test_a_compiled_network_is_an_ordinary_model(tmp_path):
 
 def test_packed_words_do_not_see_each_other():
     machine = Machine.from_regex("a(b|c)*", "abc")
-    model = compile(machine)
+    model = compile(machine, "cascade")
     words = numpy.random.default_rng(0).integers(3, size=(2, 5, 6))
     reset = torch.zeros(2, 30, dtype=torch.bool)
     reset[:, ::6] = True
@@ -272,22 +290,60 @@ def test_a_cascade_of_too_many_rules_stops_and_says_how_many():
     machine = random_machine(0, 8)
     for groups in ("direct", "series"):
         with pytest.raises(DecompositionTooLarge, match=r"\d\d rules and no end; .*max_rules") as caught:
-            compile(machine, groups=groups, max_rules=50)
+            compile(machine, "cascade", groups=groups, max_rules=50)
         assert caught.value.reached > 50
     with pytest.raises(DecompositionTooLarge, match="rules"):
-        compile(semiautomaton(*GROUPS["2^3 : PSL(3, 2)"][0]), groups="series", max_rules=1000)
+        compile(semiautomaton(*GROUPS["2^3 : PSL(3, 2)"][0]), "cascade", groups="series", max_rules=1000)
     assert compile(machine, "one_hot", max_rules=1).config.backbone.degree == 8
 
 
-def test_a_network_of_too_many_weights_is_not_made(monkeypatch):
-    monkeypatch.setattr(network_module, "MAX_WEIGHTS", 10_000)
-    with pytest.raises(DecompositionTooLarge, match="weights"):
-        compile(random_machine(0, 8))
+@pytest.mark.parametrize("method", ["smallest", "transformation", "one_hot", "cascade"])
+def test_a_network_of_too_many_weights_is_not_made(method, monkeypatch):
+    monkeypatch.setattr(network_module, "empty_model", None)  # none may be made
+    monkeypatch.setattr(transformation_module, "empty_model", None)
+    with pytest.raises(DecompositionTooLarge, match=r"weights and no end; .*max_weights"):
+        compile(random_machine(0, 8), method, max_weights=100)
+
+
+def test_a_cascade_of_billions_of_weights_is_refused_before_it_is_planned_to_the_end():
+    machine = random_machine(8, 14)  # of fourteen states and two letters
+    with pytest.raises(DecompositionTooLarge, match="weights") as caught:
+        compile(machine, "cascade")
+    assert caught.value.reached > network_module.MAX_WEIGHTS
+    refused = sizes(machine)["cascade"]
+    assert isinstance(refused, DecompositionTooLarge)
+    assert compile(machine).config.backbone.n_layers == 1
+
+
+@settings(max_examples=20)
+@given(machines(states=5))
+def test_the_sizes_are_those_of_the_networks_and_the_smallest_is_taken(machine):
+    found = sizes(machine)
+    assert set(found) == {"transformation", "one_hot", "cascade"}
+    for method, size in found.items():
+        model = compile(machine, method)
+        shape = model.config.backbone
+        assert size == Size(model.parameter_count(), shape.n_layers, shape.degree)
+    assert compile(machine).parameter_count() == min(size.weights for size in found.values())
+
+
+@settings(max_examples=20)
+@given(machines(states=5), st.sampled_from(["smallest", "transformation", "one_hot", "cascade"]))
+def test_a_compiled_network_is_proved_as_it_is(machine, method):
+    machine = machine.reachable()
+    assert isinstance(certify(compile(machine, method), machine), Proof)
+
+
+def test_one_unit_of_degree_n_is_any_machine_of_n_states():
+    machine = semiautomaton([1, 2, 3, 4, 5, 6, 0], [0, 0, 1, 1, 2, 5, 5])  # says the state that follows
+    size = sizes(machine)["transformation"]
+    assert (size.layers, size.degree) == (1, 7)
+    assert str(size) == "906 weights, one layer, degree 7"
 
 
 def test_making_a_network_draws_no_random_numbers():
     before = torch.get_rng_state()
-    compile(Machine.from_regex("(ab)*", "ab"))
+    compile(Machine.from_regex("(ab)*", "ab"), "cascade")
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -300,11 +356,11 @@ def test_the_package_gives_functions_where_modules_have_the_same_name():
 
 def test_an_unknown_method_is_named():
     machine = Machine.from_regex("a", "ab")
-    with pytest.raises(ValueError, match="method must be 'cascade' or 'one_hot'; got 'magic'"):
+    with pytest.raises(ValueError, match=r"method must be one of 'smallest', 'transformation', .*; got 'magic'"):
         compile(machine, "magic")
     with pytest.raises(ValueError, match="groups must be 'direct' or 'series'; got 'magic'"):
-        compile(machine, groups="magic")
+        compile(machine, "cascade", groups="magic")
     with pytest.raises(ValueError, match="groups must be 'direct' with method 'one_hot'"):
         compile(machine, "one_hot", "series")
     with pytest.raises(ValueError, match="max_rules must be at least 1; got 0"):
-        compile(machine, max_rules=0)
+        compile(machine, "cascade", max_rules=0)

@@ -23,7 +23,7 @@ def of_the_zoo(name):
 
 def compiled():
     machine = Machine.from_regex("(a|b)*abb", "ab")
-    return on_grid(compile(machine)), machine, None
+    return on_grid(compile(machine, "cascade")), machine, None
 
 
 def random_selection():

@@ -163,7 +163,7 @@ def test_a_cascade_of_identity_reset_semiautomata_has_degree_one():
 def test_every_regular_function_has_a_network_of_its_degree(machine):
     """[830], first claim [4289]; the degree is that of [819]."""
     smallest = machine.minimise()
-    model = compile(smallest, groups="series")
+    model = compile(smallest, "cascade", groups="series")
     assert model.config.backbone.degree == degree(smallest)
     assert prove(model, machine) >= smallest.n_states
 
@@ -173,7 +173,7 @@ def test_every_regular_function_has_a_network_of_its_degree(machine):
 def test_every_regular_function_has_a_floating_point_network_of_its_degree(dtype, seed):
     """[4669], first claim."""
     machine = random_machine(seed, 5, outputs=3)
-    assert prove(compile(machine, groups="series").to(dtype), machine)
+    assert prove(compile(machine, "cascade", groups="series").to(dtype), machine)
 
 
 @given(SEEDS, st.sampled_from([1, 3]))
@@ -246,7 +246,7 @@ def test_networks_of_degree_one_are_group_free():
 @given(machines(states=4, symbols=2))
 def test_and_compiled_networks_are_group_free_exactly_when_of_degree_one(machine):
     """[862]"""
-    model = compile(machine)
+    model = compile(machine, "cascade")
     found = extract(model, symbols=machine.n_symbols)
     assert is_group_free(found.minimise()) == is_group_free(machine.minimise())
     if model.config.backbone.degree == 1:
@@ -254,7 +254,7 @@ def test_and_compiled_networks_are_group_free_exactly_when_of_degree_one(machine
 
 
 def test_networks_of_degree_two_need_not_be_group_free():
-    assert not is_group_free(extract(compile(PARITY)))
+    assert not is_group_free(extract(compile(PARITY, "cascade")))
     assert not all(is_group_free(extract(random_network(seed, degree=2), max_states=20_000)) for seed in range(20))
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from dataclasses import replace
 from itertools import product
 
 import numpy
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latchwork.automata import Counterexample, Machine, Proof, certify, compile, degree, extract, is_group_free
-from latchwork.models import MinMaxRNC_LM
 from latchwork.temporal import parse, signals
 from latchwork.temporal.core import TooLarge
 
@@ -69,7 +67,7 @@ def test_a_past_formula_compiles_to_units_of_degree_one(text):
     machine = Machine.from_formula(text)
     assert is_group_free(machine)
     assert degree(machine) == 1
-    model = compile(machine)
+    model = compile(machine, "cascade")
     assert model.config.backbone.degree == 1
     words = numpy.random.default_rng(0).integers(machine.n_symbols, size=(20, 30))
     logits, _ = model(torch.from_numpy(words))
@@ -79,10 +77,7 @@ def test_a_past_formula_compiles_to_units_of_degree_one(text):
 
 def test_a_network_is_proved_against_the_text_of_a_formula_or_a_shortest_word_is_found():
     text = "always (req implies once[0:3] ack)"
-    compiled = compile(Machine.from_formula(text))
-    config = replace(compiled.config, backbone=replace(compiled.config.backbone, levels=3))
-    model = MinMaxRNC_LM(compiled.vocab_size, config)
-    model.load_state_dict(compiled.state_dict())
+    model = compile(Machine.from_formula(text))
     found = certify(model, text)
     assert isinstance(found, Proof), found
     wrong = certify(model, parse("always (req implies once[0:2] ack)"))

@@ -9,13 +9,14 @@ from latchwork.automata.blocks import (
     permutation_unit,
 )
 from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
-from latchwork.automata.compile import compile
+from latchwork.automata.compile import compile, sizes
 from latchwork.automata.decompose import degree, is_group_free
 from latchwork.automata.errors import DecompositionTooLarge
 from latchwork.automata.extract import StateExplosion, extract
 from latchwork.automata.holonomy import Action, Holonomy, Level, holonomy
 from latchwork.automata.lazy import LazyMachine
 from latchwork.automata.learn import Hypothesis, learn
+from latchwork.automata.network import Size
 from latchwork.machines.machine import Machine
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Machine",
     "Proof",
     "SemiautomatonUnit",
+    "Size",
     "StateExplosion",
     "Unknown",
     "cascade",
@@ -43,4 +45,5 @@ __all__ = [
     "is_group_free",
     "learn",
     "permutation_unit",
+    "sizes",
 ]

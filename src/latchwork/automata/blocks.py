@@ -214,7 +214,8 @@ def cascade(
     n = max(answers) + 1
     answer = Unit([0] * n, [Action.only(n, place) for place in range(n)], rules)
     network.add([answer])
-    return network.build([[bit] for bit in answer.bits])
+    network.outputs = [[bit] for bit in answer.bits]
+    return network.build()
 
 
 def _held(units: Sequence[Unit], states: tuple[int, ...], starts: tuple[int, ...]) -> list[tuple[Bit, ...]]:

@@ -9,12 +9,25 @@ from typing import Literal
 
 import numpy
 
+from latchwork.automata.errors import DecompositionTooLarge
 from latchwork.automata.holonomy import Action as LevelAction
 from latchwork.automata.holonomy import Holonomy, Level, holonomy
-from latchwork.automata.network import FIRST, MAX_RULES, Action, Bit, Network, Rule, Unit
+from latchwork.automata.network import (
+    FIRST,
+    MAX_RULES,
+    MAX_WEIGHTS,
+    Action,
+    Bit,
+    Network,
+    Rule,
+    Size,
+    Unit,
+    check_weights,
+)
 from latchwork.automata.series import Step
 from latchwork.automata.split import Place, SplitLevel, split
-from latchwork.automata.subsets import Permutation
+from latchwork.automata.subsets import MAX_SETS, Permutation
+from latchwork.automata.transformation import TransformationNetwork
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
@@ -23,48 +36,120 @@ Causes = dict[tuple[int, LevelAction], Conditions]  # what leads to each action 
 MUCH = 4  # a layer more is added where it saves so many times its own rules
 
 
+FEW_SETS = 1000  # of a decomposition that is looked at only because it may be the smallest
+METHODS = ("transformation", "one_hot", "cascade")
+Method = Literal["smallest", "transformation", "one_hot", "cascade"]
+Groups = Literal["direct", "series"]
+
+
 def compile(
     machine: Machine,
-    method: Literal["cascade", "one_hot"] = "cascade",
-    groups: Literal["direct", "series"] = "direct",
+    method: Method = "smallest",
+    groups: Groups = "direct",
     *,
     max_rules: int = MAX_RULES,
+    max_weights: int = MAX_WEIGHTS,
 ) -> MinMaxRNC_LM:
     """A network whose answer, the output of the largest logit, is the machine's at every step of every word.
 
     It is an ordinary model without norms, with small integers for weights and bits for activations: exact in float32
-    and bfloat16. It can be saved, streamed, exported and trained on.
+    and bfloat16. It can be saved, streamed, exported and trained on, and `certify` proves it.
 
-    method: "cascade", the holonomy decomposition with a layer or two for each level: units of degree one where the
-    level has no group, so that a group-free machine becomes a network of degree one. "one_hot": one unit with as many
-    bits as the machine has states. It is the smaller network, and the degree is the number of states.
+    method:
+    "transformation": one layer with one unit that sends each state to the next (`TransformationCell`). The degree is
+    the number of states.
+    "one_hot": the same by a matrix unit of the paper, and a second layer for the output.
+    "cascade": the holonomy decomposition with a layer or two for each level: units of degree one where the level has no
+    group, so that a group-free machine becomes a network of degree one. It is the larger network: it buys the degree.
+    "smallest": the one of the fewest weights that takes the machine. `sizes` says what each costs.
     groups: of a cascade. "direct": a level that has one is a unit of as many bits as the level has tiles. "series":
     where that is more than the machine's `degree`, the group is split into simple ones, a layer for each, so that the
     network's degree is the machine's.
-    max_rules: of a cascade, at most so many hidden units; beyond it DecompositionTooLarge is raised.
+    max_rules: of a cascade, at most so many hidden units. max_weights: of the network. Beyond them
+    DecompositionTooLarge is raised, as soon as it is sure.
     >>> import torch
     >>> model = compile(Machine.from_regex("a(b|c)*", "abc"))
     >>> model(torch.tensor([[0, 1, 2, 0]]))[0].argmax(-1)
     tensor([[1, 1, 1, 0]])
     >>> four = Machine.from_regex("(aaaa)*", "a")
-    >>> [compile(four, groups=each).config.backbone.degree for each in ("direct", "series")]
+    >>> [compile(four, "cascade", each).config.backbone.degree for each in ("direct", "series")]
     [4, 2]
     """
+    _check(method, groups, max_rules, max_weights)
+    if method != "smallest":
+        return _plan(machine, method, groups, max_rules, max_weights).build()
+    best, error = None, None
+    for each in METHODS:
+        try:
+            plan = _plan(machine, each, groups, max_rules, max_weights, FEW_SETS)
+            max_weights = check_weights(plan.size.weights, max_weights) - 1  # the next must be smaller
+            best = plan
+        except DecompositionTooLarge as refused:
+            error = error or refused
+    if best is None:
+        assert error is not None
+        raise error
+    best.max_weights = best.size.weights
+    return best.build()
+
+
+def sizes(
+    machine: Machine,
+    groups: Groups = "direct",
+    *,
+    max_rules: int = MAX_RULES,
+    max_weights: int = MAX_WEIGHTS,
+    max_sets: int = MAX_SETS,
+) -> dict[str, Size | DecompositionTooLarge]:
+    """What a network costs by each method, or why it is refused, without making any.
+
+    max_sets: a cascade that needs more sets of states is refused (`holonomy`). Else the arguments are those of
+    `compile`.
+
+    >>> for method, size in sizes(Machine.from_regex("(ab)*")).items():
+    ...     print(f"{method}: {size}")
+    transformation: 135 weights, one layer, degree 3
+    one_hot: 860 weights, 2 layers, degree 3
+    cascade: 1,548 weights, 3 layers, degree 1
+    """
+    _check("cascade", groups, max_rules, max_weights)
+    found: dict[str, Size | DecompositionTooLarge] = {}
+    for method in METHODS:
+        try:
+            plan = _plan(machine, method, "direct" if method != "cascade" else groups, max_rules, max_weights, max_sets)
+            check_weights(plan.size.weights, max_weights)
+            found[method] = plan.size
+        except DecompositionTooLarge as error:
+            found[method] = error
+    return found
+
+
+def _check(method: str, groups: str, max_rules: int, max_weights: int) -> None:
     if groups not in ("direct", "series"):
         raise ValueError(f"groups must be 'direct' or 'series'; got {groups!r}")
-    if max_rules < 1:
-        raise ValueError(f"max_rules must be at least 1; got {max_rules}")
-    if method == "cascade":
-        return _cascade(holonomy(machine), groups == "series", max_rules)
+    if method not in ("smallest", *METHODS):
+        names = ", ".join(map(repr, ("smallest", *METHODS)))
+        raise ValueError(f"method must be one of {names}; got {method!r}")
+    if groups != "direct" and method != "cascade":
+        raise ValueError(f"groups must be 'direct' with method {method!r}, which splits nothing; got {groups!r}")
+    for name, value in (("max_rules", max_rules), ("max_weights", max_weights)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}")
+
+
+def _plan(
+    machine: Machine, method: str, groups: str, max_rules: int, max_weights: int, max_sets: int = MAX_SETS
+) -> Network | TransformationNetwork:
+    if method == "transformation":
+        return TransformationNetwork(machine, max_weights)
     if method == "one_hot":
-        if groups != "direct":
-            raise ValueError(f"groups must be 'direct' with method 'one_hot', which splits nothing; got {groups!r}")
-        return _one_hot(machine)
-    raise ValueError(f"method must be 'cascade' or 'one_hot'; got {method!r}")
+        check_weights(machine.n_states**2 * (machine.n_states + machine.n_symbols), max_weights)
+        return _one_hot(machine, max_weights)
+    return _cascade(holonomy(machine, max_sets), groups == "series", max_rules, max_weights)
 
 
-def _one_hot(machine: Machine) -> MinMaxRNC_LM:
-    network = Network(machine.n_symbols)
+def _one_hot(machine: Machine, max_weights: int) -> Network:
+    network = Network(machine.n_symbols, None, max_weights)
     states = range(machine.n_states)
     unit = Unit(
         start=[int(state == machine.start) for state in states],
@@ -75,10 +160,10 @@ def _one_hot(machine: Machine) -> MinMaxRNC_LM:
     return _with_outputs(network, machine, [[(unit.bits[state],)] for state in states])
 
 
-def _cascade(cascade: Holonomy, series: bool, max_rules: int) -> MinMaxRNC_LM:
+def _cascade(cascade: Holonomy, series: bool, max_rules: int, max_weights: int) -> Network:
     """For each level its coordinate, and the set that the coordinates before it lead down to, each as bits."""
     machine = cascade.machine
-    network = Network(machine.n_symbols, max_rules)
+    network = Network(machine.n_symbols, max_rules, max_weights)
     parts = split(cascade) if series else None
     path = cascade.path(cascade.start)
     now: dict[int, Conditions] = {0: [()]}  # for each set before this level, what says that the new one is it
@@ -300,8 +385,8 @@ def _before(conditions: Conditions, at_first: bool) -> Conditions:
     return [*before, (FIRST,)] if at_first else before
 
 
-def _with_outputs(network: Network, machine: Machine, states: Sequence[Conditions]) -> MinMaxRNC_LM:
-    """Add the layer that says the output, from what says each state, and build."""
+def _with_outputs(network: Network, machine: Machine, states: Sequence[Conditions]) -> Network:
+    """Add the layer that says the output, from what says each state."""
     outputs = int(machine.outputs.max()) + 1
     rules: list[Rule] = []
     of_state = _of_the_new_state(machine)
@@ -318,7 +403,8 @@ def _with_outputs(network: Network, machine: Machine, states: Sequence[Condition
         )
     unit = Unit([0] * outputs, [Action.only(outputs, output) for output in range(outputs)], rules)
     network.add([unit])
-    return network.build([[bit] for bit in unit.bits])
+    network.outputs = [[bit] for bit in unit.bits]
+    return network
 
 
 def _of_the_new_state(machine: Machine) -> numpy.ndarray | None:

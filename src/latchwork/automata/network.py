@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -26,8 +27,38 @@ from latchwork.modules.layer import MinMaxLayer
 Array = numpy.ndarray
 MAX_RULES = 50_000
 MAX_WEIGHTS = 1 << 28  # 1 GiB
-ADVICE = "minimise the machine, allow more by max_rules, or take method='one_hot', which needs one for each symbol"
-ADVICE_WEIGHTS = "minimise the machine, or compile it by another method, or with other groups"
+LEVELS = 3  # -1, 0 and 1: bits are on this grid, so that `certify` can follow the network
+ADVICE = "minimise the machine, allow more by max_rules, or take method='transformation', which needs none"
+ADVICE_WEIGHTS = "minimise the machine, allow more by max_weights, or compile it by another method"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a network costs: its weights, its layers, and the degree of its units."""
+
+    weights: int
+    layers: int
+    degree: int
+
+    def __str__(self) -> str:
+        """In words."""
+        layers = "one layer" if self.layers == 1 else f"{self.layers} layers"
+        return f"{self.weights:,} weights, {layers}, degree {self.degree}"
+
+    @staticmethod
+    def of(vocabulary: int, config: MinMaxRNCLMConfig) -> Size:
+        """That of a model, without its memory."""
+        with torch.device("meta"), _WithoutDraws():
+            model = MinMaxRNC_LM(vocabulary, config)
+        shape = config.backbone
+        return Size(model.parameter_count(), shape.n_layers, shape.degree)
+
+
+def check_weights(weights: int, max_weights: int) -> int:
+    """The number of weights; DecompositionTooLarge if there are too many."""
+    if weights > max_weights:
+        raise DecompositionTooLarge("weights", weights, ADVICE_WEIGHTS)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -96,31 +127,39 @@ class Unit:
         """Of each part."""
         return len(self.actions[0].r) if self.actions else len(self.start)
 
-    @property
+    @cached_property
     def scalar(self) -> bool:
         """Whether no bit depends on another: then each can be a unit of degree one."""
-        return all((action.r == numpy.diag(numpy.diag(action.r))).all() for action in self.actions)
+        return all(len(each.r) == 1 or (each.r == numpy.diag(numpy.diag(each.r))).all() for each in self.actions)
 
 
 class Network:
-    """Layers of units, added one after another; `build` makes the model. It has at most max_rules rules."""
+    """Layers of units, added one after another; `build` makes the model.
 
-    def __init__(self, tokens: int, max_rules: int | None = None) -> None:
+    It has at most max_rules rules and max_weights weights; what will have more is refused as soon as that is sure.
+    outputs: for each output the bits whose number is its logit.
+    """
+
+    def __init__(self, tokens: int, max_rules: int | None = None, max_weights: int = MAX_WEIGHTS) -> None:
         self.tokens = [Bit(number) for number in range(tokens)]
         self.width = tokens
         self.layers: list[list[Unit]] = []
         self.max_rules, self.rules = max_rules, 0
+        self.max_weights, self._most_rules = max_weights, 0
+        self.outputs: list[list[Bit]] = []
 
     def check_room(self, rules: int) -> None:
-        """Raise DecompositionTooLarge if so many more rules are too many."""
+        """Raise DecompositionTooLarge if so many more rules, all in one layer, are too many."""
         if self.max_rules is not None and self.rules + rules > self.max_rules:
             raise DecompositionTooLarge("rules", self.rules + rules, ADVICE)
+        hidden = max(rules, self._most_rules)  # all layers have the width and the hidden units of the largest
+        check_weights(2 * (len(self.layers) + 1) * self.width * (self.width + hidden), self.max_weights)
 
     def add(self, units: Iterable[Unit]) -> None:
         """One more layer. Its rules may read the bits of the layers before it, now and one step before."""
         layer = list(units)
         self.check_room(rules := sum(len(unit.rules) for unit in layer))
-        self.rules += rules
+        self.rules, self._most_rules = self.rules + rules, max(self._most_rules, rules)
         for unit in layer:
             for rule in unit.rules:
                 for bit in rule.when:
@@ -136,10 +175,19 @@ class Network:
         """The smallest state degree that holds every unit."""
         return max((unit.size for layer in self.layers for unit in layer if not unit.scalar), default=1)
 
-    def build(self, outputs: Sequence[Iterable[Bit]]) -> MinMaxRNC_LM:
-        """The model whose logit for output o is the number of bits of outputs[o] that are 1."""
-        degree = self.degree
-        plans = [_Plan(layer, self.width, degree) for layer in self.layers]
+    @cached_property
+    def _plans(self) -> list[_Plan]:
+        return [_Plan(layer, self.width, self.degree) for layer in self.layers]
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens and outputs share the model's tokens."""
+        return max(len(self.tokens), len(self.outputs))
+
+    @cached_property
+    def config(self) -> MinMaxRNCLMConfig:
+        """The shape of the model."""
+        degree, plans = self.degree, self._plans
         d_model = max(plan.width for plan in plans)
         d_state = max(plan.d_state for plan in plans)
         hidden = max(2, *(len(plan.rules) for plan in plans))
@@ -148,6 +196,7 @@ class Network:
             n_layers=len(plans),
             d_state=d_state,
             degree=degree,
+            levels=LEVELS,
             norm="none",
             postlayers_norm="none",
             ffn_type="basic",
@@ -155,16 +204,22 @@ class Network:
             ffn_dropout=0.0,
             output_gate=False,
         )
-        weights = len(plans) * d_model * (2 * d_model + 2 * hidden + d_state * (degree + 2))
-        if weights > MAX_WEIGHTS:
-            raise DecompositionTooLarge("weights", weights, ADVICE_WEIGHTS)
-        vocabulary = max(len(self.tokens), len(outputs))
-        model = _empty(vocabulary, MinMaxRNCLMConfig(backbone=config, tie_weights=False))
+        return MinMaxRNCLMConfig(backbone=config, tie_weights=False)
+
+    @property
+    def size(self) -> Size:
+        """What the model costs, without making it."""
+        return Size.of(self.vocabulary, self.config)
+
+    def build(self) -> MinMaxRNC_LM:
+        """The model whose logit for output o is the number of bits of outputs[o] that are 1."""
+        check_weights(self.size.weights, self.max_weights)
+        model = empty_model(self.vocabulary, self.config)
         for number, bit in enumerate(self.tokens):
-            _array(model.embedding.weight)[number, bit.number] = 1
-        for output, bits in enumerate(outputs):
-            _array(model.head.weight)[output, [bit.number for bit in bits]] = 1
-        for plan, layer in zip(plans, model.backbone.layers, strict=True):
+            as_array(model.embedding.weight)[number, bit.number] = 1
+        for output, bits in enumerate(self.outputs):
+            as_array(model.head.weight)[output, [bit.number for bit in bits]] = 1
+        for plan, layer in zip(self._plans, model.backbone.layers, strict=True):
             assert isinstance(layer, MinMaxLayer)
             plan.write(layer, self.tokens)
         return model.eval()
@@ -183,7 +238,7 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _empty(vocabulary: int, config: MinMaxRNCLMConfig) -> MinMaxRNC_LM:
+def empty_model(vocabulary: int, config: MinMaxRNCLMConfig) -> MinMaxRNC_LM:
     """The model with all weights 0."""
     with _WithoutDraws():
         model = MinMaxRNC_LM(vocabulary, config)
@@ -221,23 +276,23 @@ class _Plan:
         """Set the weights, which are all 0."""
         conv, ffn, neuron, n = layer.conv, layer.ffn, layer.neuron, self.degree
         assert isinstance(conv, BasicConv)
-        weight, bias = _array(conv.weight), _array(conv.bias)
+        weight, bias = as_array(conv.weight), as_array(conv.bias)
         for number, place in self.before.items():  # the first half of the convolution reads the step before
             if number == FIRST.number:
                 weight[place, [token.number for token in tokens]] = -1
                 bias[place] = 1
             else:
                 weight[place, number] = 1
-        up, up_bias, down = _array(ffn.up.weight), _array(ffn.up.bias), _array(ffn.down.weight)
+        up, up_bias, down = as_array(ffn.up.weight), as_array(ffn.up.bias), as_array(ffn.down.weight)
         for hidden, (number, rule) in enumerate(self.rules):
             for bit in rule.when:
                 up[hidden, self.before[bit.number] if bit.before else bit.number] += 1
             up_bias[hidden] = 1 - len(rule.when)
             down[self.doing[number, rule.action], hidden] = 1
         d_state, r_rows = neuron.d_state, neuron.d_state * n
-        weight, bias = _array(neuron.projection.weight), _array(neuron.projection.bias)
+        weight, bias = as_array(neuron.projection.weight), as_array(neuron.projection.bias)
         weight_r, bias_r = weight[:r_rows].reshape(d_state, n, -1), bias[:r_rows].reshape(d_state, n)  # views
-        x0, output = _array(neuron.x0), _array(neuron.output.weight)
+        x0, output = as_array(neuron.x0), as_array(neuron.output.weight)
         for number, unit in enumerate(self.units):
             rows = numpy.array(self.rows[number], int)
             x0[rows] = unit.start
@@ -251,6 +306,6 @@ class _Plan:
                 weight[r_rows + rows[numpy.flatnonzero(action.s)], dimension] = 1
 
 
-def _array(tensor: Tensor) -> Array:
+def as_array(tensor: Tensor) -> Array:
     """The same memory, in which single numbers are set much faster."""
     return tensor.detach().numpy()

@@ -14,7 +14,7 @@ from latchwork.errors import NO, UNKNOWN
 from latchwork.machines.expression import letters as letters_of
 from latchwork.machines.machine import Machine
 
-Method = Literal["cascade", "one_hot"]
+Method = Literal["smallest", "transformation", "one_hot", "cascade"]
 Groups = Literal["direct", "series"]
 Precision = Literal["float32", "float64"]
 Alphabet = Annotated[
@@ -27,11 +27,12 @@ def compile(
         str, typer.Argument(help=r"a regular expression: letters, (), |, *, +, ?, {m,n}, [a-c], ., \d, \w")
     ],
     alphabet: Alphabet = "",
-    method: Annotated[Method, typer.Option(help="how the network is made")] = "cascade",
+    method: Annotated[Method, typer.Option(help="how the network is made")] = "smallest",
     groups: Annotated[Groups, typer.Option(help="of a cascade: direct, or series, of the least degree")] = "direct",
     out: Annotated[Path | None, typer.Option(parser=read_path, help="a folder to save the network in")] = None,
 ) -> None:
     """Make a network that says at each step whether what it has read is in the language, right for all lengths."""
+    from latchwork.automata.compile import FEW_SETS, sizes
     from latchwork.automata.compile import compile as compile_machine
     from latchwork.automata.errors import DecompositionTooLarge
 
@@ -40,11 +41,14 @@ def compile(
     machine = _expression(expression, alphabet)
     try:
         with Console(stderr=True).status(f"compiling a machine of {machine.n_states:,} states"):
+            costs = sizes(machine, groups, max_sets=FEW_SETS)
             model = compile_machine(machine, method, groups)
     except DecompositionTooLarge as error:
         raise typer.BadParameter(str(error), param_hint="EXPRESSION") from None
     if out is not None:
         model.save(out)
+    for name, cost in costs.items():
+        typer.echo(f"{name}: {cost}")
     shape = model.config.backbone
     typer.echo(
         f"{machine.n_states} states; a network of degree {shape.degree}, {shape.n_layers} layers, {shape.d_state} "

@@ -129,6 +129,18 @@ class Machine:
         return cls(transitions, accepts[transitions], 0, tuple(map(str, letters)), ACCEPTANCE)
 
     @classmethod
+    def from_att(cls, path: str | Path) -> Machine:
+        """The machine of an acceptor in AT&T's text format, without the states that no word reaches.
+
+        A line is an edge, `source target symbol symbol`, or a state that accepts. State 0 is the start, and a missing
+        edge rejects for good. Symbols are sorted. See machines/att.py.
+        """
+        from latchwork.machines.att import read_att
+
+        transitions, accepts, names = read_att(Path(path))
+        return cls(transitions, accepts[transitions], 0, tuple(names), ACCEPTANCE).reachable()
+
+    @classmethod
     def from_formula(cls, formula: Formula | str, symbols: Sequence[str] | None = None) -> Machine:
         """The smallest machine that says at each step whether a formula of temporal logic holds: 1 if so, else 0.
 
