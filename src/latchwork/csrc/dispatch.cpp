@@ -6,6 +6,7 @@
 #include "abi.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #define ISAS(EACH) EACH(avx512) EACH(avx2) EACH(baseline)
 #else
 #define ISAS(EACH) EACH(baseline)  // on ARM the baseline has NEON
@@ -29,11 +30,17 @@ struct Isa {
 #define ROW(isa) {#isa, latchwork_layer_tape_##isa, ENTRIES(ADDRESS, isa)},
 const Isa isas[] = {ISAS(ROW)};
 
+#if defined(__x86_64__)
+bool supports_f16c() {  // clang 14 has no __builtin_cpu_supports("f16c")
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 // Whether the processor has, and the system saves, all that the objects of this name are compiled with: see CMakeLists.txt.
 bool runs_here(const char* name) {
 #if defined(__x86_64__)
-    // Every processor with AVX2 has F16C too, for which not every compiler can ask.
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && supports_f16c();
     if (!std::strcmp(name, "avx2")) return avx2;
     if (!std::strcmp(name, "avx512"))
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

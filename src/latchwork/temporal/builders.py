@@ -86,10 +86,16 @@ def always(child: Formula, begin: int = 0, end: int | None = None) -> Formula:
 
 
 def since(left: Formula, right: Formula, begin: int = 0, end: int | None = None) -> Formula:
-    """Right held at a step from `end` to `begin` steps ago, and left at every step after it."""
+    """Right held at a step from `end` to `begin` steps ago, and left at every step after it.
+
+    With bounds, a gradient at a tie is shared as the parts that it is computed by share it: see docs/temporal.md.
+    """
     return Formula("since", (left, right), begin, end)
 
 
 def until(left: Formula, right: Formula, begin: int = 0, end: int | None = None) -> Formula:
-    """Right holds at a step from `begin` to `end` steps ahead, and left at every step before it."""
+    """Right holds at a step from `begin` to `end` steps ahead, and left at every step before it.
+
+    With bounds, a gradient at a tie is shared as the parts that it is computed by share it: see docs/temporal.md.
+    """
     return Formula("until", (left, right), begin, end)
