@@ -1,4 +1,6 @@
 // Mamba's selective scan and the convolution before it. Compiled once for each instruction set.
+#include <initializer_list>
+
 #include "lanes.h"
 
 namespace LATCHWORK_ISA {
@@ -32,6 +34,13 @@ struct Channels {
     }
 };
 
+// Ask for the rows of a segment before they are needed: the steps of one vector of channels lie too far apart for the
+// processor to guess.
+inline void prefetch(const Rows& rows, int64_t b, int64_t begin, int64_t time, int64_t width) {
+    for (int64_t t = begin < 0 ? 0 : begin; t < begin + SEGMENT && t < time; ++t)
+        for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(row(rows, b, t) + j);
+}
+
 // decay log2(e) of these channels, states vectors.
 template <class C>
 void load_decay(const C& c, float* to) {
@@ -50,7 +59,8 @@ void scan_row(const SelectiveScan& p, int64_t b) {
         load_decay(c, decays + k * size);
         for (int64_t n = 0; n < N; ++n) store(states + k * size + n * LANES, c.at(p.x0 + b * plane, n));
     }
-    for (int64_t segment = 0; segment < segments; ++segment)
+    for (int64_t segment = 0; segment < segments; ++segment) {
+        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.y}) prefetch(*rows, b, (segment + 1) * SEGMENT, p.time, p.width);
         for (int64_t k = 0; k < blocks; ++k) {
             const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
             const float* decay = decays + k * size;
@@ -64,6 +74,7 @@ void scan_row(const SelectiveScan& p, int64_t b) {
                 c.put(p.y, t, (y + skip * u) * gate * sigmoid(gate));
             }
         }
+    }
     for (int64_t k = 0; k < blocks; ++k) {
         const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
         for (int64_t n = 0; n < N; ++n) c.put(p.x + b * plane, n, load(states + k * size + n * LANES));
@@ -143,6 +154,10 @@ void scan_row_back(const SelectiveScan& p, int64_t b, float* sums) {
     for (int64_t begin = (p.time - 1) / SEGMENT * SEGMENT; begin >= 0; begin -= SEGMENT) {
         const int64_t end = begin + SEGMENT < p.time ? begin + SEGMENT : p.time;
         std::memset(grad_read, 0, 2 * SEGMENT * size * sizeof(float));
+        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.grad_y, &p.grad_u, &p.grad_dt, &p.grad_gate})
+            prefetch(*rows, b, begin - SEGMENT, p.time, p.width);
+        const float* kept = p.kept + (b * ((p.time + SEGMENT - 1) / SEGMENT) + begin / SEGMENT - 1) * plane;
+        for (int64_t j = 0; j < plane && begin; j += 16) __builtin_prefetch(kept + j);
         for (int64_t k = 0; k < blocks; ++k)
             segment_back(Channels<STATES>{p, b, k * LANES, p.width - k * LANES}, begin, end, carries + k * size, grad_read,
                          grad_write, sums + k * (size + LANES));
