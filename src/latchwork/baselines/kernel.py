@@ -52,6 +52,18 @@ class CausalConv(ctypes.Structure):
     )
 
 
+class Quads(ctypes.Structure):
+    """A linear map of every four channels."""
+
+    _fields_ = (
+        *_integers("batch", "time", "width", "threads"),
+        *_rows("u", "y"),
+        *_pointers("weight"),
+        *_rows("grad_y", "grad_u"),
+        *_pointers("grad_weight"),
+    )
+
+
 class Gru(ctypes.Structure):
     """A GRU's recurrence."""
 
@@ -91,7 +103,7 @@ class Mlstm(ctypes.Structure):
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Gru, Slstm, Mlstm)
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Quads, Gru, Slstm, Mlstm)
 
 
 def _compare_sizes() -> None:

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
+from latchwork.baselines.quads import blockwise
 from latchwork.baselines.xlstm_stack import XLSTMStack
 
 
@@ -46,15 +48,21 @@ class MLSTM(XLSTMStack):
         return tuple(states)
 
     @staticmethod
-    def _mix(layer: Any, u: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
+    def _map(layer: Any, u: Tensor) -> Tensor:
+        mapped: Tensor = layer.proj_up(u)
+        return mapped
+
+    @staticmethod
+    def _mix(layer: Any, mapped: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
         cell, heads = layer.mlstm_cell, layer.config.num_heads
-        u, gate = layer.proj_up(u).chunk(2, -1)
+        u, gate = mapped.chunk(2, -1)
         mixed, conv = causal_conv(layer.conv1d.conv, u, state.conv, silu=True)
-        q, k, v = layer.q_proj(mixed), layer.k_proj(mixed), layer.v_proj(u.contiguous())
+        q, k = blockwise(mixed, layer.q_proj.weight), blockwise(mixed, layer.k_proj.weight)
+        v = blockwise(u, layer.v_proj.weight)
         together = torch.cat([q, k, v], -1)
-        y, after = mlstm_heads(
-            q, k, v, cell.igate(together), cell.fgate(together), state.cell, scale=(q.shape[-1] // heads) ** -0.5
-        )
+        gates = torch.cat([cell.igate.weight, cell.fgate.weight]), torch.cat([cell.igate.bias, cell.fgate.bias])
+        i, f = F.linear(together, *gates).chunk(2, -1)
+        y, after = mlstm_heads(q, k, v, i, f, state.cell, scale=(q.shape[-1] // heads) ** -0.5)
         norm = cell.outnorm
         y = head_norm(y, heads, norm.eps) * norm.weight_proxy + layer.learnable_skip * mixed
         return layer.dropout(layer.proj_down(y * layer.ogate_act_fn(gate))), MLSTMState(conv, after)

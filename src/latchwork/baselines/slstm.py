@@ -46,12 +46,16 @@ class SLSTM(XLSTMStack):
         return tuple(states)
 
     @staticmethod
-    def _mix(layer: Any, u: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
+    def _map(layer: Any, u: Tensor) -> Tensor:
+        return u
+
+    @staticmethod
+    def _mix(layer: Any, mapped: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
         heads = layer.config.num_heads
-        v, conv = causal_conv(layer.conv1d.conv, u, state.conv, silu=True)
+        v, conv = causal_conv(layer.conv1d.conv, mapped, state.conv, silu=True)
         # As the package has it: its fgate drives i and its igate drives f.
         first = _by_heads(v, layer.fgate.weight, layer.igate.weight)
-        second = _by_heads(u, layer.zgate.weight, layer.ogate.weight)
+        second = _by_heads(mapped, layer.zgate.weight, layer.ogate.weight)
         bias = layer.slstm_cell._bias_.view(4, heads, -1).transpose(0, 1)
         y, cell = slstm_heads(first, second, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
         norm = layer.group_norm

@@ -33,9 +33,13 @@ class XLSTMStack(Baseline):
 
     def _run(self, tokens: Tensor, state: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
         stack = self.network.xlstm_block_stack
-        u, after = self._embed(self.network.token_embedding, tokens), []
+        first, after = stack.blocks[0], []
+        u, mapped = self._embed_and_map(
+            self.network.token_embedding, tokens, lambda each: self._map(first.xlstm, first.xlstm_norm(each))
+        )
         for block, before in zip(stack.blocks, state, strict=True):
-            y, now = self._mix(block.xlstm, block.xlstm_norm(u), before)
+            mapped = mapped if block is first else self._map(block.xlstm, block.xlstm_norm(u))
+            y, now = self._mix(block.xlstm, mapped, before)
             u = u + y
             if block.ffn is not None:
                 u = u + block.ffn(block.ffn_norm(u))
@@ -44,5 +48,10 @@ class XLSTMStack(Baseline):
 
     @staticmethod
     @abstractmethod
-    def _mix(layer: Any, u: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """What the package's layer computes of u (B, T, width), going on from a state."""
+    def _map(layer: Any, u: Tensor) -> Tensor:
+        """What the package's layer does first, with each step (..., width) by itself."""
+
+    @staticmethod
+    @abstractmethod
+    def _mix(layer: Any, mapped: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """What it computes after that, (B, T, width), going on from a state."""

@@ -27,6 +27,15 @@ struct CausalConv {
     float *grad_before, *grad_weight, *grad_bias;
 };
 
+// A linear map of every four channels by themselves, see baselines/quads.py; with grad_y its gradient.
+struct Quads {
+    int64_t batch, time, width, threads;  // width: a multiple of 4
+    Rows u, y;
+    const float* weight;  // (width / 4, 4, 4), outputs before inputs
+    Rows grad_y, grad_u;
+    float* grad_weight;  // zeros before
+};
+
 // A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
 struct Gru {
     int64_t batch, time, width, threads;
@@ -68,12 +77,13 @@ struct Mlstm {
     float* grad_cn0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Gru) EACH(Slstm) EACH(Mlstm)
+#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Quads) EACH(Gru) EACH(Slstm) EACH(Mlstm)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, selective_scan, SelectiveScan, 0)          \
     EACH(isa, selective_scan_back, SelectiveScan, 0)     \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
+    EACH(isa, quads, Quads, 0)                           \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
     EACH(isa, slstm, Slstm, 0)                           \

@@ -1,4 +1,6 @@
 // Mamba's selective scan and the convolution before it. Compiled once for each instruction set.
+#include <initializer_list>
+
 #include "lanes.h"
 
 namespace LATCHWORK_ISA {
@@ -16,9 +18,8 @@ struct Channels {
     void put(const Rows& rows, int64_t t, Lanes value) const { store_some(row(rows, b, t) + first, value, lanes); }
     Lanes at(const float* table, int64_t n) const { return load_some(table + n * p.width + first, lanes); }
     void put(float* table, int64_t n, Lanes value) const { store_some(table + n * p.width + first, value, lanes); }
-    // One step: x becomes the state after it; returns <read, x>. Where they are given, factors and states are kept.
-    LATCHWORK_INLINE Lanes step(int64_t t, Lanes d, Lanes du, const float* decay, float* x, float* factors,
-                                float* after) const {
+    // One step: x becomes the state after it; returns <read, x>.
+    LATCHWORK_INLINE Lanes step(int64_t t, Lanes d, Lanes du, const float* decay, float* x) const {
         const float *write = row(p.write, b, t), *read = row(p.read, b, t);
         const int64_t N = states();
         Lanes y{};
@@ -27,12 +28,18 @@ struct Channels {
             const Lanes factor = power_of_two(d * load(decay + n * LANES));
             const Lanes now = factor * load(x + n * LANES) + write[n] * du;
             y += read[n] * now;
-            if (factors) store(factors + n * LANES, factor);
-            store((after ? after : x) + n * LANES, now);
+            store(x + n * LANES, now);
         }
         return y;
     }
 };
+
+// Ask for the rows of a segment before they are needed: the steps of one vector of channels lie too far apart for the
+// processor to guess.
+inline void prefetch(const Rows& rows, int64_t b, int64_t begin, int64_t time, int64_t width) {
+    for (int64_t t = begin < 0 ? 0 : begin; t < begin + SEGMENT && t < time; ++t)
+        for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(row(rows, b, t) + j);
+}
 
 // decay log2(e) of these channels, states vectors.
 template <class C>
@@ -52,7 +59,8 @@ void scan_row(const SelectiveScan& p, int64_t b) {
         load_decay(c, decays + k * size);
         for (int64_t n = 0; n < N; ++n) store(states + k * size + n * LANES, c.at(p.x0 + b * plane, n));
     }
-    for (int64_t segment = 0; segment < segments; ++segment)
+    for (int64_t segment = 0; segment < segments; ++segment) {
+        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.y}) prefetch(*rows, b, (segment + 1) * SEGMENT, p.time, p.width);
         for (int64_t k = 0; k < blocks; ++k) {
             const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
             const float* decay = decays + k * size;
@@ -62,69 +70,81 @@ void scan_row(const SelectiveScan& p, int64_t b) {
             const Lanes skip = c.at(p.skip, 0);
             for (int64_t t = segment * SEGMENT; t < (segment + 1) * SEGMENT && t < p.time; ++t) {
                 const Lanes u = c.at(p.u, t), d = softplus(c.at(p.dt, t)), gate = c.at(p.gate, t);
-                const Lanes y = c.step(t, d, d * u, decay, x, nullptr, nullptr);
+                const Lanes y = c.step(t, d, d * u, decay, x);
                 c.put(p.y, t, (y + skip * u) * gate * sigmoid(gate));
             }
         }
+    }
     for (int64_t k = 0; k < blocks; ++k) {
         const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
         for (int64_t n = 0; n < N; ++n) c.put(p.x + b * plane, n, load(states + k * size + n * LANES));
     }
 }
 
-// Backward through one segment for one vector of channels. carry: the gradient of the state after it, and then before it.
-// grad_read, grad_write: for each step and state a vector to be summed over lanes. sums: of decay, and of skip behind it.
+// Backward through one segment for one vector of channels: for each state the steps forth, and back again, so that it
+// stays in registers. carry: the gradient of the state after the segment, and then before it. grad_read, grad_write: for
+// each step and state a vector to be summed over lanes. sums: of decay, and of skip behind it.
 template <int64_t STATES>
-void segment_back(const Channels<STATES>& c, int64_t begin, int64_t end, float* work, float* carry, float* grad_read,
-                  float* grad_write, float* sums) {
+void segment_back(const Channels<STATES>& c, int64_t begin, int64_t end, float* carry, float* grad_read, float* grad_write,
+                  float* sums) {
     const SelectiveScan& p = c.p;
-    const int64_t N = c.states(), size = N * LANES, plane = N * p.width, segments = (p.time + SEGMENT - 1) / SEGMENT;
-    float *decay = work, *factors = decay + size, *states = factors + SEGMENT * size;
-    load_decay(c, decay);
-    for (int64_t n = 0; n < N; ++n)
-        store(states + n * LANES, c.at(p.kept + (c.b * segments + begin / SEGMENT) * plane, n));
+    const int64_t N = c.states(), plane = N * p.width, segments = (p.time + SEGMENT - 1) / SEGMENT, steps = end - begin;
+    const float* kept = p.kept + (c.b * segments + begin / SEGMENT) * plane;
     const Lanes skip = c.at(p.skip, 0);
-    Lanes d[SEGMENT], grad_out[SEGMENT], grad_skip{};
-    for (int64_t t = begin, i = 0; t < end; ++t, ++i) {
-        const Lanes u = c.at(p.u, t), gate = c.at(p.gate, t), opened = sigmoid(gate), grad = c.at(p.grad_y, t);
+    Lanes d[SEGMENT] = {}, du[SEGMENT] = {}, out[SEGMENT] = {}, y[SEGMENT] = {}, grad_du[SEGMENT] = {}, grad_d[SEGMENT] = {};
+    const float *write[SEGMENT], *read[SEGMENT];
+    for (int64_t i = 0; i < SEGMENT; ++i) {  // a segment that is cut short goes on with steps that change nothing
+        const int64_t t = i < steps ? begin + i : begin;
+        write[i] = row(p.write, c.b, t), read[i] = row(p.read, c.b, t);
+        if (i >= steps) continue;
+        const Lanes gate = c.at(p.gate, t);
         d[i] = softplus(c.at(p.dt, t));
-        const Lanes y = c.step(t, d[i], d[i] * u, decay, states + i * size, factors + i * size, states + (i + 1) * size);
-        c.put(p.grad_gate, t, grad * (y + skip * u) * opened * (1.0f + gate * (1.0f - opened)));
-        grad_out[i] = grad * gate * opened;
-        grad_skip += grad_out[i] * u;
+        du[i] = d[i] * c.at(p.u, t);
+        out[i] = c.at(p.grad_y, t) * gate * sigmoid(gate);
     }
-    for (int64_t t = end - 1, i = end - 1 - begin; t >= begin; --t, --i) {
-        const float *write = row(p.write, c.b, t), *read = row(p.read, c.b, t);
-        const float *factor = factors + i * size, *before = states + i * size, *after = before + size;
-        float *of_read = grad_read + i * size, *of_write = grad_write + i * size;
-        const Lanes u = c.at(p.u, t), du = d[i] * u, out = grad_out[i];
-        Lanes grad_du{}, grad_d{};
-#pragma GCC unroll 4
-        for (int64_t n = 0; n < N; ++n) {
-            const int64_t l = n * LANES;
-            Lanes grad = load(carry + l) + read[n] * out;
-            store(of_read + l, load(of_read + l) + load(after + l) * out);
-            store(of_write + l, load(of_write + l) + grad * du);
-            grad_du += write[n] * grad;
-            grad *= load(factor + l);
-            store(carry + l, grad);
-            const Lanes grad_exponent = grad * load(before + l);
-            store(sums + l, load(sums + l) + grad_exponent * d[i]);
-            grad_d += grad_exponent * load(decay + l);
+    for (int64_t n = 0; n < N; ++n) {
+        const Lanes decay = c.at(p.decay, n) * LOG2_E;
+        Lanes factors[SEGMENT], states[SEGMENT + 1];
+        states[0] = c.at(kept, n);
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < SEGMENT; ++i) {
+            factors[i] = power_of_two(d[i] * decay);
+            states[i + 1] = factors[i] * states[i] + write[i][n] * du[i];
+            y[i] += read[i][n] * states[i + 1];
         }
-        grad_d = grad_d * (1.0f / LOG2_E) + grad_du * u;
-        c.put(p.grad_u, t, grad_du * d[i] + skip * out);
-        c.put(p.grad_dt, t, grad_d * sigmoid(c.at(p.dt, t)));
+        Lanes grad = load(carry + n * LANES), grad_decay = load(sums + n * LANES);
+#pragma GCC unroll 8
+        for (int64_t i = SEGMENT - 1; i >= 0; --i) {
+            float *of_read = grad_read + (i * N + n) * LANES, *of_write = grad_write + (i * N + n) * LANES;
+            grad += read[i][n] * out[i];
+            store(of_read, load(of_read) + states[i + 1] * out[i]);
+            store(of_write, load(of_write) + grad * du[i]);
+            grad_du[i] += write[i][n] * grad;
+            grad *= factors[i];
+            const Lanes of_exponent = grad * states[i];
+            grad_decay += of_exponent * d[i];
+            grad_d[i] += of_exponent * decay;
+        }
+        store(carry + n * LANES, grad), store(sums + n * LANES, grad_decay);
     }
-    store(sums + size, load(sums + size) + grad_skip);
+    Lanes grad_skip = load(sums + N * LANES);
+    for (int64_t i = 0; i < steps; ++i) {
+        const int64_t t = begin + i;
+        const Lanes u = c.at(p.u, t), gate = c.at(p.gate, t), opened = sigmoid(gate);
+        c.put(p.grad_gate, t, c.at(p.grad_y, t) * (y[i] + skip * u) * opened * (1.0f + gate * (1.0f - opened)));
+        c.put(p.grad_u, t, grad_du[i] * d[i] + skip * out[i]);
+        c.put(p.grad_dt, t, (grad_d[i] * (1.0f / LOG2_E) + grad_du[i] * u) * sigmoid(c.at(p.dt, t)));
+        grad_skip += out[i] * u;
+    }
+    store(sums + N * LANES, grad_skip);
 }
 
 template <int64_t STATES>
 void scan_row_back(const SelectiveScan& p, int64_t b, float* sums) {
     const int64_t N = STATES ? STATES : p.states, size = N * LANES, plane = N * p.width;
     const int64_t blocks = (p.width + LANES - 1) / LANES;
-    Scratch<float> memory((2 + 2 * SEGMENT) * size + 2 * SEGMENT * size + blocks * size);
-    float *work = memory.data, *grad_read = work + (2 + 2 * SEGMENT) * size, *grad_write = grad_read + SEGMENT * size;
+    Scratch<float> memory(2 * SEGMENT * size + blocks * size);
+    float *grad_read = memory.data, *grad_write = grad_read + SEGMENT * size;
     float* carries = grad_write + SEGMENT * size;
     for (int64_t k = 0; k < blocks; ++k) {
         const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
@@ -134,9 +154,13 @@ void scan_row_back(const SelectiveScan& p, int64_t b, float* sums) {
     for (int64_t begin = (p.time - 1) / SEGMENT * SEGMENT; begin >= 0; begin -= SEGMENT) {
         const int64_t end = begin + SEGMENT < p.time ? begin + SEGMENT : p.time;
         std::memset(grad_read, 0, 2 * SEGMENT * size * sizeof(float));
+        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.grad_y, &p.grad_u, &p.grad_dt, &p.grad_gate})
+            prefetch(*rows, b, begin - SEGMENT, p.time, p.width);
+        const float* kept = p.kept + (b * ((p.time + SEGMENT - 1) / SEGMENT) + begin / SEGMENT - 1) * plane;
+        for (int64_t j = 0; j < plane && begin; j += 16) __builtin_prefetch(kept + j);
         for (int64_t k = 0; k < blocks; ++k)
-            segment_back(Channels<STATES>{p, b, k * LANES, p.width - k * LANES}, begin, end, work, carries + k * size,
-                         grad_read, grad_write, sums + k * (size + LANES));
+            segment_back(Channels<STATES>{p, b, k * LANES, p.width - k * LANES}, begin, end, carries + k * size, grad_read,
+                         grad_write, sums + k * (size + LANES));
         for (int64_t t = begin; t < end; ++t)
             for (int64_t n = 0; n < N; ++n) {
                 row(p.grad_read, b, t)[n] = sum(load(grad_read + ((t - begin) * N + n) * LANES));
@@ -172,6 +196,7 @@ int selective_scan_back(const SelectiveScan& p) {
 // The convolution. A few steps before the first are read from `before`.
 constexpr int64_t MOST_TAPS = 8;
 
+template <int64_t TAPS>  // or 0, if it is not known
 struct ConvChannels {
     const CausalConv& p;
     const int64_t b, first, lanes;
@@ -191,23 +216,26 @@ struct ConvChannels {
     }
 };
 
-inline void conv_channels(const CausalConv& p, int64_t b, int64_t first) {
-    const ConvChannels c(p, b, first);
+template <int64_t TAPS>
+void conv_channels(const CausalConv& p, int64_t b, int64_t first) {
+    const ConvChannels<TAPS> c(p, b, first);
+    const int64_t K = TAPS ? TAPS : p.taps;
     Lanes past[MOST_TAPS] = {};
-    for (int64_t k = 1; k < p.taps; ++k) past[k] = c.input(k - p.taps);
+    for (int64_t k = 1; k < K; ++k) past[k] = c.input(k - K);
     for (int64_t t = 0; t < p.time; ++t) {
-        for (int64_t k = 0; k + 1 < p.taps; ++k) past[k] = past[k + 1];
-        past[p.taps - 1] = c.input(t);
+        for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1];
+        past[K - 1] = c.input(t);
         Lanes y = c.bias;
-        for (int64_t k = 0; k < p.taps; ++k) y += c.weights[k] * past[k];
+        for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
         store_some(row(p.y, b, t) + first, p.silu ? y * sigmoid(y) : y, c.lanes);
     }
 }
 
 // sums: of each tap, and of the bias behind them.
-inline void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* sums) {
-    const ConvChannels c(p, b, first);
-    const int64_t K = p.taps;
+template <int64_t TAPS>
+void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* sums) {
+    const ConvChannels<TAPS> c(p, b, first);
+    const int64_t K = TAPS ? TAPS : p.taps;
     Lanes past[MOST_TAPS] = {}, grads[MOST_TAPS] = {}, grad_weights[MOST_TAPS] = {}, grad_bias{};
     for (int64_t k = 1; k < K; ++k) past[k] = c.input(k - K);
     for (int64_t t = 0; t < p.time + K - 1; ++t) {  // grads[k]: of the sum at step t - K + 1 + k
@@ -239,7 +267,9 @@ inline void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, fl
 int causal_conv(const CausalConv& p) {
     if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
     const int64_t blocks = (p.width + LANES - 1) / LANES;
-    in_parallel(p.batch * blocks, p.threads, [&](int64_t i) { conv_channels(p, i / blocks, i % blocks * LANES); });
+    in_parallel(p.batch * blocks, p.threads, [&](int64_t i) {
+        (p.taps == 4 ? conv_channels<4> : conv_channels<0>)(p, i / blocks, i % blocks * LANES);
+    });
     return DONE;
 }
 
@@ -256,13 +286,72 @@ int causal_conv_back(const CausalConv& p) {
             }
     };
     with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        for (int64_t k = 0; k < blocks; ++k) conv_channels_back(p, b, k * LANES, sums + k * size);
+        for (int64_t k = 0; k < blocks; ++k)
+            (p.taps == 4 ? conv_channels_back<4> : conv_channels_back<0>)(p, b, k * LANES, sums + k * size);
+    }, add);
+    return DONE;
+}
+
+// The maps of four numbers to four: lane l of the result takes from each of the four lanes around it.
+struct QuadWeights {
+    Lanes of[4];  // of[j], lane l: what the j-th of its four gives it
+    QuadWeights(const float* weight, int64_t first, int64_t width, bool transposed) {
+        for (int64_t j = 0; j < 4; ++j) {
+            float w[LANES] = {};
+            for (int64_t l = 0; l < LANES && first + l < width; ++l)
+                w[l] = weight[(first + l) / 4 * 16 + (transposed ? j * 4 + l % 4 : l % 4 * 4 + j)];
+            of[j] = load(w);
+        }
+    }
+};
+template <int J>
+LATCHWORK_INLINE Lanes quad(Lanes a) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_permute_ps(0xffff, a, J * 0x55);
+#elif defined(__AVX__)
+    return _mm256_permute_ps(a, J * 0x55);
+#else
+    return Lanes{a[J], a[J], a[J], a[J]};
+#endif
+}
+LATCHWORK_INLINE Lanes apply(const QuadWeights& w, Lanes a) {
+    return w.of[0] * quad<0>(a) + w.of[1] * quad<1>(a) + w.of[2] * quad<2>(a) + w.of[3] * quad<3>(a);
+}
+
+// One vector of channels of one row of the batch; with grad_y the way back, and then sums are those of the weight.
+inline void quads_channels(const Quads& p, int64_t b, int64_t first, float* sums) {
+    const bool back = p.grad_y.data;
+    const QuadWeights w(p.weight, first, p.width, back);
+    const int64_t lanes = p.width - first;
+    Lanes of_weight[4] = {};
+    for (int64_t t = 0; t < p.time; ++t) {
+        const Lanes given = load_some(row(back ? p.grad_y : p.u, b, t) + first, lanes);
+        store_some(row(back ? p.grad_u : p.y, b, t) + first, apply(w, given), lanes);
+        if (!back) continue;
+        const Lanes u = load_some(row(p.u, b, t) + first, lanes);
+        of_weight[0] += given * quad<0>(u), of_weight[1] += given * quad<1>(u);
+        of_weight[2] += given * quad<2>(u), of_weight[3] += given * quad<3>(u);
+    }
+    for (int64_t j = 0; j < 4 && back; ++j) store(sums + j * LANES, load(sums + j * LANES) + of_weight[j]);
+}
+
+int quads(const Quads& p) {
+    const int64_t blocks = (p.width + LANES - 1) / LANES, size = 4 * LANES;
+    const auto add = [&](const float* sums) {
+        for (int64_t j = 0; j < 4 * p.width && p.grad_y.data; ++j) {
+            const int64_t channel = j / 4, from = channel / LANES * size + j % 4 * LANES + channel % LANES;
+            p.grad_weight[channel / 4 * 16 + channel % 4 * 4 + j % 4] += sums[from];
+        }
+    };
+    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
+        for (int64_t k = 0; k < blocks; ++k) quads_channels(p, b, k * LANES, sums + k * size);
     }, add);
     return DONE;
 }
 
 }  // namespace LATCHWORK_ISA
 
+ENTRY(quads, Quads)
 ENTRY(selective_scan, SelectiveScan)
 ENTRY(selective_scan_back, SelectiveScan)
 ENTRY(causal_conv, CausalConv)

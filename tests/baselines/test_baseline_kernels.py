@@ -1,0 +1,151 @@
+"""The C++ kernels of the baselines against their definitions in torch."""
+
+import pytest
+import torch
+
+from latchwork.baselines import make_baseline
+from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
+from latchwork.baselines.gru_scan import gru_scan
+from latchwork.baselines.kernel import takes
+from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
+from latchwork.baselines.quads import blockwise
+from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
+from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
+from latchwork.ops import cpu
+from latchwork.ops.dispatch import use_backend
+
+pytestmark = [
+    pytest.mark.skipif(cpu.MISSING is not None, reason="there is no C++ kernel"),
+    # Raised by torch itself, where mlstm_kernels compiles what is for GPUs only.
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+]
+SIZES = [(1, 1, 1), (2, 7, 5), (3, KERNEL_SEGMENT, 16), (2, KERNEL_CHUNK + 5, 17), (17, 9, 33)]  # B, T, D
+
+
+def normal(*shape):
+    return torch.randn(*shape)
+
+
+def conv(B, T, D):
+    def run(u, before, weight, bias):
+        module = torch.nn.Conv1d(D, D, weight.shape[2], groups=D)
+        module.weight, module.bias = torch.nn.Parameter(weight.data), torch.nn.Parameter(bias.data)
+        if takes(u):  # with the gradients of weight and bias
+            return (torch.ops.latchwork.causal_conv(u, before, weight, bias, True),)
+        return (plain_causal_conv(u, before, weight, bias, True),)
+
+    K = 2 + T % (MOST_TAPS - 1)
+    return run, [normal(B, T, D), normal(B, K - 1, D), normal(D, 1, K), normal(D)]
+
+
+def mamba(B, T, D):
+    N = 16 if D > 16 else 3
+    sizes = [(B, T, D), (B, T, D), (B, T, N), (B, T, N), (N, D), (D,), (B, T, D), (B, N, D)]
+    given = [normal(*each) for each in sizes]
+    given[4] = -given[4].exp()
+    return selective_scan, given
+
+
+def gru(B, T, D):
+    return lambda *given: (gru_scan(*given),), [normal(B, T, 3 * D), normal(3 * D, D) / D, normal(3 * D), normal(B, D)]
+
+
+def slstm(B, T, d):
+    def run(first, second, bias, recurrent, y, c, n):
+        y, state = slstm_heads(first, second, bias, recurrent, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
+        return y, state.c, state.n
+
+    H = 2
+    drive = [normal(H, B, T, 2 * d), normal(H, B, T, 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
+    return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
+
+
+def mlstm(B, T, d):
+    def run(q, k, v, i, f, c, n):
+        y, state = mlstm_heads(q, k, v, i, f, MLSTMCellState(c, n, torch.full_like(i[:, 0, :, None], 0.3)), scale=0.4)
+        return y, state.c, state.n
+
+    H, e = 3, 2 * d + 1  # the values are of another width than the keys
+    flat = [normal(B, T, H * d), normal(B, T, H * d), normal(B, T, H * e), normal(B, T, H), 2 + normal(B, T, H)]
+    return run, [*flat, normal(B, H, d, e), normal(B, H, d)]
+
+
+def quads(B, T, D):
+    return lambda *given: (blockwise(*given),), [normal(B, T, 4 * D), normal(D, 4, 4)]
+
+
+KERNELS = {"conv": conv, "mamba": mamba, "gru": gru, "slstm": slstm, "mlstm": mlstm, "quads": quads}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_kernel_equals_its_definition_in_float64_with_all_gradients(kind, sizes, threads):
+    torch.manual_seed(0)
+    run, given = KERNELS[kind](*sizes)
+    before, found = torch.get_num_threads(), []
+    torch.set_num_threads(threads)
+    try:
+        for dtype in (torch.float32, torch.float64):
+            inputs = [each.to(dtype).requires_grad_() for each in given]
+            outputs = run(*inputs)
+            generator = torch.Generator().manual_seed(1)
+            weights = [torch.randn(each.shape, generator=generator).to(dtype) for each in outputs]
+            found.append([*outputs, *torch.autograd.grad(outputs, inputs, weights)])
+    finally:
+        torch.set_num_threads(before)
+    for here, there in zip(*found, strict=True):
+        scale = max(1.0, float(there.detach().abs().max()))
+        torch.testing.assert_close(here.double(), there, rtol=0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("kind", ["mamba-s", "slstm-s", "mlstm-s", "xlstm-l-s", "gru-s"])
+def test_a_model_streams_with_the_kernels_as_in_one_call_and_as_without_them(kind):
+    if kind != "gru-s":
+        pytest.importorskip("transformers" if kind == "mamba-s" else "xlstm")
+    torch.manual_seed(0)
+    model, tokens = make_baseline(kind, 20).eval(), torch.randint(20, (2, 150))
+    with torch.no_grad():
+        whole = model(tokens)[0]
+        pieces = torch.cat([logits for logits, _ in model.stream(tokens, chunk_size=37)], 1)
+        with use_backend("torch"):
+            plain = model(tokens)[0]
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-4)
+    torch.testing.assert_close(plain, whole, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_kernel_is_a_sound_operation_of_torch(kind):
+    _, given = KERNELS[kind](2, 9, 5)
+    if kind == "slstm":
+        given.append(torch.zeros(2, 2, 5))
+    if kind == "mlstm":
+        given[5:] = [torch.cat([given[5], given[6][..., None]], -1), torch.zeros(2, 3), 0.4, 1e-6]
+    given += [] if kind == "quads" else [True]
+    name = getattr(torch.ops.latchwork, {"conv": "causal_conv", "mamba": "selective_scan"}.get(kind, kind))
+    given = [each.requires_grad_() if isinstance(each, torch.Tensor) else each for each in given]
+    torch.library.opcheck(
+        name.default, tuple(given), test_utils=("test_schema", "test_autograd_registration", "test_faketensor")
+    )
+
+
+def test_a_strided_input_is_read_where_it_stands():
+    both = torch.randn(2, 9, 12)
+    module = torch.nn.Conv1d(6, 6, 4, groups=6)
+    y, after = causal_conv(module, both[..., 6:], torch.zeros(2, 3, 6))
+    torch.testing.assert_close(y, causal_conv(module, both[..., 6:].clone(), torch.zeros(2, 3, 6))[0])
+    assert torch.equal(after, both[:, -3:, 6:])
+
+
+def test_a_second_derivative_is_an_error_that_says_so():
+    u = torch.randn(1, 3, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(blockwise(u, torch.randn(1, 4, 4, requires_grad=True)).sum(), u, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        grad.sum().backward()
+
+
+def test_a_kernel_lets_a_nan_through():
+    for kind in ("mamba", "gru", "slstm", "mlstm", "conv", "quads"):
+        run, given = KERNELS[kind](2, 9, 5)
+        given[0].view(-1)[0] = float("nan")
+        assert run(*given)[0].isnan().any(), kind
