@@ -283,6 +283,6 @@ class Latch(nn.Module):
         found = torch.as_tensor(lengths, device=input.device)
         if found.dim() != 1 or found.shape[0] != B or found.is_floating_point() or found.dtype == torch.bool:
             raise ValueError(f"lengths must be integers (B,) = ({B},); got {found.dtype} {tuple(found.shape)}")
-        if not torch.compiler.is_compiling() and B and not (0 <= int(found.min()) and int(found.max()) <= T):
+        if not torch.compiler.is_compiling() and B and not (int(found.min()) >= 0 and int(found.max()) <= T):
             raise ValueError(f"lengths must be from 0 to T = {T}; got {found.tolist()!r:.80}")
         return found.long()
