@@ -58,9 +58,7 @@ def main(strings: int = 20_000) -> float:
             use_cpu=True,
             dataloader_pin_memory=False,
         )
-        trainer = Trainer(
-            model, arguments, train_dataset=[draw(rng) for _ in range(strings)], data_collator=collate
-        )
+        trainer = Trainer(model, arguments, train_dataset=[draw(rng) for _ in range(strings)], data_collator=collate)
         trainer.train()
         new = [draw(rng) for _ in range(500)]
         found = trainer.predict(new).predictions.argmax(-1)
