@@ -1,8 +1,8 @@
 """Latch beside nn.LSTM and nn.GRU, two layers, equal parameters, side by side: python benchmarks/latch.py
 
-Forward and backward at three shapes, one step of a stream, and the memory of a long sequence. Contenders take turns, call
-by call; each figure is a median. With one thread it is processor time, which a busy machine changes least; with two it
-is the time on the clock. Goals are printed whether they were reached or not. Writes benchmarks/results/latch.json.
+Forward and backward at three shapes, one step of a stream, and the memory of a long sequence. Contenders take turns,
+call by call; each figure is a median. With one thread it is processor time, which a busy machine changes least, with
+two the time on the clock. Goals are printed whether they were reached or not. Writes benchmarks/results/latch.json.
 """
 
 import argparse
