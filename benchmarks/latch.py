@@ -8,10 +8,11 @@ two the time on the clock. Goals are printed whether they were reached or not. W
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -85,29 +86,27 @@ def turns(calls: Mapping[str, Callable[[], None]], repeats: int, clock: Callable
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def run(hidden: int, threads: tuple[int, ...], repeats: int) -> dict[str, object]:
+def run(hidden: int, threads: int, repeats: int) -> list[dict[str, object]]:
     layers = {kind: make(kind, hidden) for kind in KINDS}
-    result: dict[str, object] = {
-        "hidden": hidden,
-        "parameters": {kind: count(layer) for kind, layer in layers.items()},
-        "widths": {kind: layer.hidden_size for kind, layer in layers.items()},
-    }
+    counts = {kind: count(layer) for kind, layer in layers.items()}
     rows: list[dict[str, object]] = []
-    for number in threads:
-        clock = time.process_time if number == 1 else time.perf_counter
-        with threads_set_to(number):
-            for shape in SHAPES:
-                progress(f"{hidden} {shape} threads {number}")
-                u = torch.randn(*shape, FEATURES)
-                found = turns({kind: learn(layer, u) for kind, layer in layers.items()}, repeats, clock)
-                rows.append({"what": "learn", "shape": shape, "threads": number, "seconds": found})
-            found = turns({kind: stream(layer.eval()) for kind, layer in layers.items()}, 5 * repeats, clock)
-            for layer in layers.values():
-                layer.train()
-            steps = {kind: seconds / STEPS for kind, seconds in found.items()}
-            rows.append({"what": "step", "shape": (1, 1), "threads": number, "seconds": steps})
-    memory = {kind: in_fresh_process(__file__, "--peak", kind, "--hidden", hidden) for kind in ("latch", "lstm")}
-    return {**result, "rows": rows, "memory": memory}
+
+    def add(what: str, shape: tuple[int, int], **found: object) -> None:
+        rows.append({"hidden": hidden, "threads": threads, "what": what, "shape": shape, "parameters": counts, **found})
+
+    clock = time.process_time if threads == 1 else time.perf_counter
+    with threads_set_to(threads):
+        for shape in SHAPES:
+            progress(f"width {hidden}, {shape}, threads {threads}")
+            u = torch.randn(*shape, FEATURES)
+            calls = {kind: learn(layer, u) for kind, layer in layers.items()}
+            add("forward, backward", shape, seconds=turns(calls, repeats, clock))
+        found = turns({kind: stream(layer.eval()) for kind, layer in layers.items()}, 5 * repeats, clock)
+        add("step of a stream", (1, 1), seconds={kind: seconds / STEPS for kind, seconds in found.items()})
+    if threads == 1:
+        memory = {kind: in_fresh_process(__file__, "--peak", kind, "--hidden", hidden) for kind in ("latch", "lstm")}
+        add("memory", (1, 16_384), memory=memory)
+    return rows
 
 
 def peak(kind: str, hidden: int) -> int:
@@ -129,20 +128,26 @@ def main() -> None:
     if options.peak:
         print(peak(options.peak, options.hidden[0]))
         return
-    found = [run(hidden, tuple(options.threads), options.repeats) for hidden in options.hidden]
-    OUT.write_text(json.dumps({"machine": describe(max(options.threads)), "results": found}, indent=1) + "\n")
-    for result in found:
-        for row in result["rows"]:
-            seconds, goals = row["seconds"], GOALS.get(tuple(row["shape"]), {"lstm": 1.0})
-            ratios = {kind: seconds[kind] / seconds["latch"] for kind in ("lstm", "gru")}
-            reached = all(ratios[kind] >= goal for kind, goal in goals.items())
-            text = ", ".join(f"{ratios[kind]:.2f} x {kind}" for kind in ratios)
-            goal = ", ".join(f"{value:g} x {kind}" for kind, value in goals.items())
-            print(
-                f"width {result['hidden']}, {row['what']} {tuple(row['shape'])}, threads {row['threads']}: {text}; "
-                f"goal {goal}: {'reached' if reached else 'NOT reached'}"
-            )
-        print("memory", result["memory"], file=sys.stderr)
+    old = json.loads(OUT.read_text())["rows"] if OUT.exists() else []
+    for hidden, threads in product(options.hidden, options.threads):
+        new = run(hidden, threads, options.repeats)
+        old = [row for row in old if (row["hidden"], row["threads"]) != (hidden, threads)] + new
+        old.sort(key=lambda row: (row["hidden"], row["threads"]))
+        OUT.write_text(json.dumps({"machine": describe(threads), "rows": old}, indent=1) + "\n")
+        for row in new:
+            print(describe_row(row))
+
+
+def describe_row(row: dict[str, Any]) -> str:
+    what = f"width {row['hidden']}, {row['what']} {tuple(row['shape'])}, threads {row['threads']}"
+    if row["what"] == "memory":
+        return f"{what}: {row['memory']}; goal: at most that of the LSTM"
+    seconds, goals = row["seconds"], GOALS.get(tuple(row["shape"]), {"lstm": 1.0})
+    ratios = {kind: seconds[kind] / seconds["latch"] for kind in ("lstm", "gru")}
+    reached = all(ratios[kind] >= goal for kind, goal in goals.items())
+    text = ", ".join(f"{ratios[kind]:.2f} x {kind}" for kind in ratios)
+    goal = ", ".join(f"{value:g} x {kind}" for kind, value in goals.items())
+    return f"{what}: {text}; goal {goal}: {'reached' if reached else 'NOT reached'}"
 
 
 if __name__ == "__main__":

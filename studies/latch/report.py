@@ -65,24 +65,21 @@ def speed_table(path: Path) -> list[str]:
     if not path.exists():
         return ["No figures are recorded yet: `python benchmarks/latch.py`."]
     lines = [
-        "| LSTM's width | parameters | what | (B, T) | threads | Latch ms | LSTM / Latch | GRU / Latch | goal |",
+        "| LSTM's width | parameters | what | (B, T) | threads | Latch | LSTM / Latch | GRU / Latch | goal |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     whole = json.loads(read_text(path))
-    for result in whole["results"]:
-        for row in result["rows"]:
-            shape, seconds = tuple(row["shape"]), row["seconds"]
-            what = "forward, backward" if row["what"] == "learn" else "step of a stream"
-            lines.append(
-                f"| {result['hidden']} | {result['parameters']['latch']:,} | {what} | {shape} | {row['threads']} | "
-                f"{1e3 * seconds['latch']:.3g} | {seconds['lstm'] / seconds['latch']:.2f} | "
-                f"{seconds['gru'] / seconds['latch']:.2f} | {GOALS[shape]} |"
-            )
-        memory = {kind: each.get("extra MB", float("nan")) for kind, each in result["memory"].items()}
-        lines.append(
-            f"| {result['hidden']} | {result['parameters']['latch']:,} | memory, forward, backward | (1, 16384) | 1 | "
-            f"{memory['latch']:.0f} MB | {memory['lstm'] / memory['latch']:.2f} | - | 1 x LSTM |"
-        )
+    for row in whole["rows"]:
+        shape = tuple(row["shape"])
+        start = f"| {row['hidden']} | {row['parameters']['latch']:,} | {row['what']} | {shape} | {row['threads']} | "
+        if row["what"] == "memory":
+            memory = {kind: each.get("extra MB", float("nan")) for kind, each in row["memory"].items()}
+            found, lstm, gru, goal = f"{memory['latch']:.0f} MB", memory["lstm"] / memory["latch"], "-", "1 x LSTM"
+        else:
+            times = row["seconds"]
+            found, lstm, goal = f"{1e3 * times['latch']:.3g} ms", times["lstm"] / times["latch"], GOALS[shape]
+            gru = f"{times['gru'] / times['latch']:.2f}"
+        lines.append(f"{start}{found} | {lstm:.2f} | {gru} | {goal} |")
     return [*lines, "", f"Measured on {whole['machine'].get('processor', 'an unnamed processor')}."]
 
 

@@ -154,22 +154,23 @@ class LatchClassifier(ClassifierMixin, BaseEstimator):
 
     def _read_numbers(self, X: Any, fitting: bool) -> list[Tensor]:
         rows: list[NDArray[np.float64]] = []
+        features: int | None = None if fitting else self.n_features_
         for number, row in enumerate(X):
             try:
                 array = np.asarray(row, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"X[{number}] must be numbers (T,) or (T, F); got {row!r:.80}") from error
             array = array[:, None] if array.ndim == 1 else array
-            wanted = array.shape[1:] if fitting and not rows else rows[0].shape[1:] if fitting else (self.n_features_,)
-            if array.ndim != 2 or array.shape[1:] != wanted:
-                features = wanted[0] if wanted else "at least 1"
-                raise ValueError(f"X[{number}] must be (T, F) with F = {features}; got {array.shape}")
+            if array.ndim != 2 or (features is not None and array.shape[1] != features):
+                wanted = "(T, F)" if features is None else f"(T, F) with F = {features}"
+                raise ValueError(f"X[{number}] must be {wanted}; got {array.shape}")
+            features = array.shape[1]
             if not np.isfinite(array).all():
                 raise ValueError(f"X[{number}] must hold finite numbers only; it has a NaN or an infinity")
             rows.append(array)
         if fitting:
             whole = np.concatenate(rows)
-            self.n_features_ = whole.shape[1]
+            self.n_features_: int = whole.shape[1]
             self.mean_, self.scale_ = whole.mean(0), whole.std(0)
             self.scale_[self.scale_ == 0] = 1.0
         return [torch.from_numpy((row - self.mean_) / self.scale_).float() for row in rows]

@@ -278,7 +278,7 @@ class Latch(nn.Module):
         if not isinstance(state, LatchState):
             raise TypeError(f"state must be a LatchState, as an earlier call returned it; got {type(state).__name__}")
         directions = 2 if self.bidirectional else 1
-        expected = {"conv": (len(self.layers), batch_size, self.hidden_size)}
+        expected: dict[str, tuple[int, ...]] = {"conv": (len(self.layers), batch_size, self.hidden_size)}
         expected |= {"x": (len(self.layers), batch_size, self.state_size), "step": (directions, batch_size)}
         for name, shape in expected.items():
             if (got := tuple(getattr(state, name).shape)) != shape:

@@ -43,11 +43,12 @@ class LatchStream:
         if state.step.dim() != 2 or bool((state.step != state.step[0, 0]).any()):
             raise ValueError(f"state must be that of a batch whose rows are at one step; got steps {state.step!r:.80}")
         with torch.no_grad():
-            self._input = latch.layers[0].input.weight.detach(), _detached(latch.layers[0].input.bias)  # type: ignore[union-attr]
+            first: Any = latch.layers[0]
+            self._input = first.input.weight.detach(), None if first.input.bias is None else first.input.bias.detach()
             self._ticks = _tick_table(latch)
             self._periods = [] if latch.clock is None else latch.clock.periods.tolist()
             self._starts = [] if latch.clock is None else latch.clock.starts.tolist()
-            self._layers = [_weights(each.layer) for each in latch.layers]  # type: ignore[arg-type]
+            self._layers = [_weights(each.layer) for each in latch.layers]
             self._norm = latch.norm.normalized_shape, latch.norm.weight.detach(), latch.norm.bias.detach()
         self._input_size, self._epsilon = latch.input_size, latch.norm.eps
         self._step, self._h = int(state.step[0, 0]), state.h
@@ -117,10 +118,6 @@ def _is_usual(layer: Any) -> bool:
     )
 
 
-def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
-
-
 def _weights(layer: Any) -> tuple[Any, ...]:
     """The weights of a MinMaxLayer as `_step` takes them."""
     ffn, neuron = layer.ffn, layer.neuron
@@ -132,9 +129,9 @@ def _weights(layer: Any) -> tuple[Any, ...]:
 
 def _tick_table(latch: Latch) -> Tensor | None:
     """What each row of the clock's table adds to the first layer's input: (rows, hidden_size)."""
-    mapped = latch.layers[0].clock
+    mapped: Any = latch.layers[0].clock
     if latch.clock is None or mapped is None:
         return None
-    weights = mapped.weight.detach().unflatten(1, (-1, 2)).unbind(1)  # type: ignore[operator, union-attr]
-    tables = latch.clock.table.split(latch.clock.periods.tolist())
+    weights = mapped.weight.detach().unflatten(1, (-1, 2)).unbind(1)
+    tables = latch.clock.table.split_with_sizes(latch.clock.periods.tolist())
     return torch.cat([table @ weight.T for table, weight in zip(tables, weights, strict=True)])
