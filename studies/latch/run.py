@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from network import LAYER, Reader, count, make
+from latch_networks import LAYER, Reader, count, make
+from latch_problems import PROBLEMS, Problem
 from torch.nn import functional as F
 
-from data import PROBLEMS, Problem
 from latchwork.files import write_json
 
 RESULTS = Path(__file__).parents[2] / "results" / "latch"

@@ -1,7 +1,7 @@
-"""The language model for Hugging Face transformers: Auto classes, generate(), Trainer, lm_eval.
+"""The language model and its classifiers for Hugging Face transformers: Auto classes, generate(), Trainer, lm_eval.
 
-Importing this file registers both classes with AutoConfig and AutoModelForCausalLM. A saved folder also names them in
-its config.json, so that `trust_remote_code=True` finds them where this file was not imported.
+Importing this file registers the classes with transformers' Auto classes. A saved folder also names them in its
+config.json, so that `trust_remote_code=True` finds them where this file was not imported.
 """
 
 # transformers annotates its classes in part, and for callers rather than for subclasses.
@@ -9,37 +9,25 @@ its config.json, so that `trust_remote_code=True` finds them where this file was
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from latchwork.models.backbone import MinMaxRNC
-from latchwork.models.config import MOST_TOKENS, MinMaxRNCConfig, MinMaxRNCLMConfig
-from latchwork.models.generation import check_best
-from latchwork.models.huggingface_folder import check_folder, weight_files
-from latchwork.models.language_model import MinMaxRNC_LM
-from latchwork.modules.init import small_init_init_
-from latchwork.modules.state import State
-from latchwork.tensor_files import read_tensors, write_tensors
 
 try:
     import transformers
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
         GenerationConfig,
         GenerationMixin,
         LogitsProcessor,
         LogitsProcessorList,
-        PreTrainedConfig,
-        PreTrainedModel,
     )
     from transformers.utils.generic import ModelOutput
 except ImportError as error:
@@ -49,110 +37,29 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 13):  # whose 
         f"transformers must be 5.13 or later; got {transformers.__version__}: pip install 'latchwork[hf]'"
     )
 
+from latchwork.models.backbone import MinMaxRNC
+from latchwork.models.generation import check_best
+from latchwork.models.huggingface_base import Pretrained
+from latchwork.models.huggingface_classification import (
+    MinMaxRNCForSequenceClassification,
+    MinMaxRNCForTokenClassification,
+)
+from latchwork.models.huggingface_config import MinMaxRNCHFConfig
+from latchwork.models.huggingface_padding import read_mask
+from latchwork.models.language_model import MinMaxRNC_LM
+from latchwork.modules.state import State
+
+__all__ = [
+    "MinMaxRNCForCausalLM",
+    "MinMaxRNCForSequenceClassification",
+    "MinMaxRNCForTokenClassification",
+    "MinMaxRNCHFConfig",
+    "MinMaxRNCOutput",
+    "to_huggingface",
+]
+
 # On an Apple GPU generate() asks a cache whether its last step can be taken back.
 State.is_croppable = False  # type: ignore[attr-defined]
-
-_BACKBONE = tuple(field.name for field in fields(MinMaxRNCConfig))
-_AROUND = ("head_dropout", "tie_weights", "embedding_init")
-_OURS = ("vocab_size", *_BACKBONE, *_AROUND, "use_cache", "read_end_as")
-_THEIRS = {
-    *vars(PreTrainedConfig()),
-    *("model_type", "name_or_path", "torch_dtype", "num_labels", "output_attentions", "attn_implementation"),
-    *("experts_implementation", "quantization_config", "tokenizer_class", "auto_map"),
-    *("bos_token_id", "eos_token_id", "pad_token_id"),
-}
-_CODE = "modeling_minmaxrnc"  # the file that a saved folder has for trust_remote_code
-
-
-class MinMaxRNCHFConfig(PreTrainedConfig):
-    """vocab_size and the fields of MinMaxRNCConfig and MinMaxRNCLMConfig, as transformers keeps them.
-
-    hidden_size, num_hidden_layers and tie_word_embeddings are other names of d_model, n_layers and tie_weights.
-    use_cache: whether the state is returned where a call does not say. read_end_as: programs ask for a token that ends
-    a text. Where the vocabulary has none, the number vocab_size is that token: it is read as this one, and never
-    predicted. What PreTrainedConfig itself knows may be given too; any other key is an error.
-
-    >>> MinMaxRNCHFConfig(vocab_size=8, d_model=90, n_layers=2, d_state=40, conv_type="bsaic")
-    Traceback (most recent call last):
-    ...
-    ValueError: conv_type must be one of 'basic', 'gated'; got 'bsaic'
-    """
-
-    model_type = "minmaxrnc"
-    has_no_defaults_at_init = True
-    attribute_map = {  # noqa: RUF012 - transformers declares it
-        "hidden_size": "d_model",
-        "num_hidden_layers": "n_layers",
-        "tie_word_embeddings": "tie_weights",
-    }
-    keys_to_ignore_at_inference = ["state"]  # noqa: RUF012
-    __eq__ = PreTrainedConfig.__eq__  # else the class is compared without our fields
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(
-        self, *, vocab_size: int, use_cache: bool = True, read_end_as: int | None = None, **values: Any
-    ) -> None:
-        for alias, name in self.attribute_map.items():
-            if alias in values:
-                if name in values:
-                    raise ValueError(f"{alias} is another name of {name}: give one of them")
-                values[name] = values.pop(alias)
-        ours = {name: values.pop(name) for name in _BACKBONE + _AROUND if name in values}
-        for key in values:
-            if key not in _THEIRS:
-                near = get_close_matches(key, _OURS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else "."
-                raise ValueError(f"{type(self).__name__} has no field {key!r}{hint} It has {', '.join(_OURS)}")
-        if type(vocab_size) is not int or not 1 <= vocab_size <= MOST_TOKENS:
-            raise ValueError(f"vocab_size must be an integer from 1 to {MOST_TOKENS:,}; got {vocab_size!r:.80}")
-        if values.get("model_type", self.model_type) != self.model_type:
-            raise ValueError(f"model_type must be {self.model_type!r}; got {values['model_type']!r:.80}")
-        for name in ("dtype", "torch_dtype"):
-            dtype = getattr(torch, values[name], None) if isinstance(values.get(name), str) else values.get(name)
-            if name in values and values[name] is not None and not isinstance(dtype, torch.dtype):
-                raise ValueError(f"{name} must be one of torch's, or None; got {values[name]!r:.80}")
-        if read_end_as is not None and (type(read_end_as) is not int or not 0 <= read_end_as < vocab_size):
-            raise ValueError(f"read_end_as must be a token, 0 to {vocab_size - 1}, or None; got {read_end_as!r:.80}")
-        super().__init__(**values)
-        self.vocab_size, self.use_cache, self.read_end_as = vocab_size, use_cache, read_end_as
-        config = _join(ours)
-        for name, value in {**config.backbone.to_dict(), **{each: getattr(config, each) for each in _AROUND}}.items():
-            setattr(self, name, value)
-        self.auto_map = {
-            "AutoConfig": f"{_CODE}.{type(self).__name__}",
-            "AutoModelForCausalLM": f"{_CODE}.MinMaxRNCForCausalLM",
-        }
-
-    def to_latchwork(self) -> MinMaxRNCLMConfig:
-        """Our configuration, checked again."""
-        return _join({name: getattr(self, name) for name in _BACKBONE + _AROUND})
-
-    @classmethod
-    def from_latchwork(cls, vocab_size: int, config: MinMaxRNCLMConfig, **values: Any) -> MinMaxRNCHFConfig:
-        """From ours, what the language model says in place of its backbone put into the backbone."""
-        around = {name: getattr(config, name) for name in _AROUND}
-        return cls(vocab_size=vocab_size, **config.resolved_backbone.to_dict(), **around, **values)
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **options: Any
-    ) -> None:
-        """As in transformers, with the small file that trust_remote_code runs: it imports latchwork."""
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{_CODE}.py").write_text(
-            '"""For trust_remote_code: the classes are those of latchwork, pip install \'latchwork[hf]\'."""\n\n'
-            f"from latchwork.models.huggingface import MinMaxRNCForCausalLM, {type(self).__name__}  # noqa: F401\n"
-        )
-        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **options)
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
-        """Do nothing: a folder need not carry a copy of this file, since `save_pretrained` refers to latchwork."""
-
-
-def _join(values: dict[str, Any]) -> MinMaxRNCLMConfig:
-    backbone = MinMaxRNCConfig(**{name: value for name, value in values.items() if name in _BACKBONE})
-    return MinMaxRNCLMConfig(backbone=backbone, **{name: values[name] for name in _AROUND if name in values})
 
 
 @dataclass
@@ -168,47 +75,6 @@ class MinMaxRNCOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class _Alignment(NamedTuple):
-    """A padded batch with the real tokens of each row moved to its right end, in order.
-
-    order: (B, T), which step comes where. padding: (B, T), true left of the real tokens; reset: (B, T), true at the
-    first of them. back: (B, T), where each step finds its output; a masked one has that of the last real one before.
-    """
-
-    order: Tensor
-    padding: Tensor
-    reset: Tensor
-    back: Tensor
-
-    def apply(self, inputs: Tensor) -> Tensor:
-        """inputs (B, T) or (B, T, d) in the new order, zero where they are padding."""
-        extra = [1] * (inputs.dim() - 2)
-        moved = torch.take_along_dim(inputs, self.order.view(*self.order.shape, *extra), 1)
-        return moved.masked_fill(self.padding.view(*self.padding.shape, *extra), 0)
-
-    def undo(self, y: Tensor) -> Tensor:
-        """y (B, T) or (B, T, d) in the old order."""
-        return torch.take_along_dim(y, self.back.view(*self.back.shape, *[1] * (y.dim() - 2)), 1)
-
-    def undo_state(self, state: State, initial: State) -> State:
-        """The state of each row, which for a row without any real token is the initial one."""
-        empty = self.padding.all(1, keepdim=True)
-        return State(torch.where(empty, initial.conv, state.conv), torch.where(empty, initial.x, state.x))
-
-
-def _align(mask: Tensor) -> _Alignment:
-    """Of mask (B, T), true at the real tokens.
-
-    >>> alignment = _align(torch.tensor([[True, False, True, True, False]]))
-    >>> alignment.order.tolist(), alignment.back.tolist(), alignment.reset.int().tolist()
-    ([[1, 4, 0, 2, 3]], [[2, 2, 3, 4, 4]], [[0, 0, 1, 0, 0]])
-    """
-    begin = mask.shape[1] - mask.sum(1, keepdim=True)
-    steps = torch.arange(mask.shape[1], device=mask.device)
-    back = begin + mask.cumsum(1) - 1  # before the first real token: a step of padding, which saw nothing but padding
-    return _Alignment(mask.byte().argsort(dim=1, stable=True), steps < begin, steps == begin, back)
-
-
 class _Finite(LogitsProcessor):
     """Refuses to choose among logits that hold a NaN."""
 
@@ -218,45 +84,21 @@ class _Finite(LogitsProcessor):
         return scores
 
 
-class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
+class MinMaxRNCForCausalLM(Pretrained, GenerationMixin):
     """MinMaxRNC_LM, here `lm`, as transformers' models are called.
 
     The cache of generate() is our State, under the name `state`. A masked token is skipped exactly: neither recurrence
     nor convolution see it, wherever it stands, and its output is that of the last real token before it.
     """
 
-    config_class = MinMaxRNCHFConfig
-    base_model_prefix = "lm"
-    supports_gradient_checkpointing = True
     accepts_loss_kwargs = True  # Trainer's word for num_items_in_batch
     _is_stateful = True  # a step cannot be taken back, so assisted generation is refused
-    _supports_context_parallel = False
-    _no_split_modules = ["MinMaxRNC"]  # noqa: RUF012 - its state is one tensor for all layers
     _tied_weights_keys = {"lm.head.weight": "lm.embedding.weight"}  # noqa: RUF012
 
     def __init__(self, config: MinMaxRNCHFConfig) -> None:
         super().__init__(config)
         self.lm = MinMaxRNC_LM(config.vocab_size, config.to_latchwork())
-        for tensor in self.lm.state_dict(keep_vars=True).values():
-            tensor._is_hf_initialized = not tensor.is_meta
-        self.post_init()
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **options: Any) -> Any:
-        """As in transformers. Weights in a folder that have changed since `save_pretrained` are an error."""
-        if pretrained_model_name_or_path is not None and Path(pretrained_model_name_or_path).is_dir():
-            any_size = bool(options.get("ignore_mismatched_sizes"))
-            read = MinMaxRNCHFConfig.from_dict
-            check_folder(Path(pretrained_model_name_or_path), options.get("config"), read, any_size)
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **options)
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], is_main_process: bool = True, **options: Any
-    ) -> None:
-        """As in transformers; the weights are then given their SHA-256, which `from_pretrained` looks at."""
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
-        for path in weight_files(Path(save_directory)) if is_main_process else ():
-            write_tensors(path, *read_tensors(path))
+        self.finish()
 
     def to_latchwork(self) -> MinMaxRNC_LM:
         """Our model: the very one inside, so that the weights are shared."""
@@ -289,9 +131,9 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
         """
         if output_attentions:
             raise ValueError("output_attentions must be False: there is no attention")
-        inputs = self._inputs(input_ids, inputs_embeds)
+        inputs = self.read_inputs(input_ids, inputs_embeds)
         _check_labels(labels, inputs, logits_to_keep)
-        alignment = _read_mask(attention_mask, inputs, state)
+        alignment = read_mask(attention_mask, inputs, state)
         if alignment is not None:
             if reset is not None:
                 raise ValueError("reset is for rows without padding: attention_mask must be None or 1 everywhere")
@@ -324,21 +166,6 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
             hidden_states=tuple(hidden) if output_hidden_states else None,
         )
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
-
-    def _inputs(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        if inputs_embeds is None and input_ids is not None:
-            if input_ids.dim() != 2 or input_ids.dtype not in (torch.int64, torch.int32):
-                what = f"{input_ids.dtype} {tuple(input_ids.shape)}"
-                raise ValueError(f"input_ids must be int64 or int32 (B, T); got {what}")
-            if self.config.read_end_as is not None:
-                return input_ids.masked_fill(input_ids == self.config.vocab_size, self.config.read_end_as)
-            return input_ids
-        if inputs_embeds is not None and input_ids is None:
-            if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.config.d_model:
-                what = f"(B, T, d_model = {self.config.d_model}); got {tuple(inputs_embeds.shape)}"
-                raise ValueError(f"inputs_embeds must be {what}")
-            return inputs_embeds
-        raise ValueError("give either input_ids or inputs_embeds, and not both")
 
     def _run(self, inputs: Tensor, state: State | None, reset: Tensor | None) -> tuple[Tensor, State]:
         if inputs.dim() == 3:
@@ -424,25 +251,6 @@ class MinMaxRNCForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError("new_embeddings must have no bias, as the head has none")
         self.lm.head.weight, self.lm.head.out_features = new_embeddings.weight, new_embeddings.out_features
 
-    @torch.no_grad()
-    def initialize_weights(self) -> None:
-        """Draw what a checkpoint lacks as in a new model; a new model has initialised itself."""
-        tensors = self.lm.state_dict(keep_vars=True)
-        lacking = [name for name, each in tensors.items() if not getattr(each, "_is_hf_initialized", False)]
-        if lacking:
-            new = MinMaxRNC_LM(self.lm.vocab_size, self.lm.config).state_dict()
-            for name in lacking:
-                tensors[name].copy_(new[name])
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """The embedding or head that `resize_token_embeddings` makes, before it copies the old one into it."""
-        if isinstance(module, (nn.Embedding, nn.Linear)):
-            small_init_init_(module.weight, self.config.d_model)
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: Any = "AutoModelForCausalLM") -> None:
-        """Do nothing: a folder need not carry a copy of this file, since `save_pretrained` refers to latchwork."""
-
 
 def to_huggingface(model: MinMaxRNC_LM) -> MinMaxRNCForCausalLM:
     """The same model, weights shared, as transformers wants it; `to_latchwork` is the way back."""
@@ -455,22 +263,6 @@ def to_huggingface(model: MinMaxRNC_LM) -> MinMaxRNCForCausalLM:
     new.lm = model
     new.train(model.training)
     return new
-
-
-def _read_mask(mask: Tensor | None, inputs: Tensor, state: State | None) -> _Alignment | None:
-    """How to skip the padding of inputs (B, T, ...), or None where there is none."""
-    if mask is None:
-        return None
-    B, T = inputs.shape[:2]
-    if mask.dim() != 2 or len(mask) != B or (mask.shape[1] != T if state is None else mask.shape[1] < T):
-        longer = "" if state is None else ", or longer with what came before"
-        raise ValueError(f"attention_mask must be (B, T) = {(B, T)}{longer}; got {tuple(mask.shape)}")
-    mask = mask[:, mask.shape[1] - T :].to(inputs.device).bool()
-    if mask.all():
-        return None
-    if state is not None:
-        raise ValueError("attention_mask must be 1 at all new tokens where a state is given: skip padding before that")
-    return _align(mask)
 
 
 def _check_labels(labels: Tensor | None, inputs: Tensor, logits_to_keep: int | Tensor) -> None:
@@ -503,3 +295,5 @@ def _layer_inputs(backbone: MinMaxRNC, wanted: bool) -> Iterator[list[Tensor]]:
 
 AutoConfig.register(MinMaxRNCHFConfig.model_type, MinMaxRNCHFConfig, exist_ok=True)
 AutoModelForCausalLM.register(MinMaxRNCHFConfig, MinMaxRNCForCausalLM, exist_ok=True)
+AutoModelForSequenceClassification.register(MinMaxRNCHFConfig, MinMaxRNCForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(MinMaxRNCHFConfig, MinMaxRNCForTokenClassification, exist_ok=True)

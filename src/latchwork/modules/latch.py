@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from latchwork.modules.linear import Linear
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.sequences import at_step, inside, reverse, reverse_reset
 from latchwork.modules.state import State
+
+if TYPE_CHECKING:
+    from latchwork.modules.latch_stream import LatchStream
 
 PERIODS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -165,6 +169,12 @@ class Latch(nn.Module):
         h = weight.new_zeros(2 if self.bidirectional else 1, batch_size, self.hidden_size)
         step = torch.zeros(h.shape[:2], dtype=torch.long, device=weight.device)
         return LatchState(weight.new_zeros(len(self.layers), batch_size, self.hidden_size), x, step, h)
+
+    def stream(self, state: LatchState | None = None, *, batch_size: int = 1) -> LatchStream:
+        """A function of one step (B, input_size) that keeps the state itself, at the least cost: see LatchStream."""
+        from latchwork.modules.latch_stream import LatchStream
+
+        return LatchStream(self, state, batch_size=batch_size)
 
     def flatten_parameters(self) -> None:
         """Do nothing: for programs that call it on nn.LSTM."""

@@ -1,0 +1,154 @@
+"""Latch beside nn.LSTM and nn.GRU, two layers, equal parameters, side by side: python benchmarks/latch.py
+
+Forward and backward at three shapes, one step of a stream, and the memory of a long sequence. Contenders take turns,
+call by call; each figure is a median. With one thread it is processor time, which a busy machine changes least, with
+two the time on the clock. Goals are printed whether they were reached or not. Writes benchmarks/results/latch.json.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from latchwork import Latch
+from machine import describe
+from measure import no_garbage_collection, progress, threads_set_to
+from model_peak import extra_memory, in_fresh_process
+
+FEATURES, LAYERS, STEPS = 16, 2, 100
+SHAPES = ((64, 512), (4, 4096), (1, 16_384))
+KINDS = ("latch", "lstm", "gru")
+GOALS = {  # how many times as fast as this contender
+    (64, 512): {"lstm": 1.0, "gru": 3.0},
+    (4, 4096): {"lstm": 2.0},
+    (1, 16_384): {"lstm": 8.0},
+}
+OUT = Path(__file__).parent / "results" / "latch.json"
+CLASSES = {"latch": Latch, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def count(layer: nn.Module) -> int:
+    return sum(each.numel() for each in layer.parameters())
+
+
+def make(kind: str, hidden: int) -> nn.Module:
+    """The widest layer of this kind with no more parameters than the LSTM of width `hidden`."""
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        most, width = count(nn.LSTM(FEATURES, hidden, LAYERS)), 8
+        while count(CLASSES[kind](FEATURES, width + 1, LAYERS)) <= most:
+            width += 1
+    return CLASSES[kind](FEATURES, width, LAYERS, batch_first=True)
+
+
+def learn(layer: nn.Module, u: torch.Tensor) -> Callable[[], None]:
+    def call() -> None:
+        layer.zero_grad()
+        layer(u)[0].square().mean().backward()
+
+    return call
+
+
+def stream(layer: nn.Module) -> Callable[[], None]:
+    """STEPS single steps of one row."""
+    u = torch.randn(STEPS, 1, FEATURES)
+
+    @torch.no_grad()
+    def call() -> None:
+        if isinstance(layer, Latch):
+            step = layer.stream()
+            for each in u:
+                step(each)
+        else:
+            state = None
+            for each in u:
+                _, state = layer(each.unsqueeze(0), state)
+
+    return call
+
+
+def turns(calls: Mapping[str, Callable[[], None]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with no_garbage_collection():
+        for number in range(repeats + 1):
+            for name, call in calls.items():
+                start = clock()
+                call()
+                if number:  # the first call warms up
+                    times[name].append(clock() - start)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def run(hidden: int, threads: int, repeats: int) -> list[dict[str, object]]:
+    layers = {kind: make(kind, hidden) for kind in KINDS}
+    counts = {kind: count(layer) for kind, layer in layers.items()}
+    rows: list[dict[str, object]] = []
+
+    def add(what: str, shape: tuple[int, int], **found: object) -> None:
+        rows.append({"hidden": hidden, "threads": threads, "what": what, "shape": shape, "parameters": counts, **found})
+
+    clock = time.process_time if threads == 1 else time.perf_counter
+    with threads_set_to(threads):
+        for shape in SHAPES:
+            progress(f"width {hidden}, {shape}, threads {threads}")
+            u = torch.randn(*shape, FEATURES)
+            calls = {kind: learn(layer, u) for kind, layer in layers.items()}
+            add("forward, backward", shape, seconds=turns(calls, repeats, clock))
+        found = turns({kind: stream(layer.eval()) for kind, layer in layers.items()}, 5 * repeats, clock)
+        add("step of a stream", (1, 1), seconds={kind: seconds / STEPS for kind, seconds in found.items()})
+    if threads == 1:
+        memory = {kind: in_fresh_process(__file__, "--peak", kind, "--hidden", hidden) for kind in ("latch", "lstm")}
+        add("memory", (1, 16_384), memory=memory)
+    return rows
+
+
+def peak(kind: str, hidden: int) -> int:
+    """Bytes that a forward and a backward of 16,384 steps add."""
+    torch.set_num_threads(1)
+    layer = make(kind, hidden)
+    learn(layer, torch.randn(1, 512, FEATURES))()
+    u = torch.randn(1, 16_384, FEATURES)
+    return extra_memory(learn(layer, u))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hidden", type=int, nargs="+", default=[64, 128], help="of the LSTM")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peak", choices=KINDS)
+    options = parser.parse_args()
+    if options.peak:
+        print(peak(options.peak, options.hidden[0]))
+        return
+    old = json.loads(OUT.read_text())["rows"] if OUT.exists() else []
+    for hidden, threads in product(options.hidden, options.threads):
+        new = run(hidden, threads, options.repeats)
+        old = [row for row in old if (row["hidden"], row["threads"]) != (hidden, threads)] + new
+        old.sort(key=lambda row: (row["hidden"], row["threads"]))
+        OUT.write_text(json.dumps({"machine": describe(threads), "rows": old}, indent=1) + "\n")
+        for row in new:
+            print(describe_row(row))
+
+
+def describe_row(row: dict[str, Any]) -> str:
+    what = f"width {row['hidden']}, {row['what']} {tuple(row['shape'])}, threads {row['threads']}"
+    if row["what"] == "memory":
+        return f"{what}: {row['memory']}; goal: at most that of the LSTM"
+    seconds, goals = row["seconds"], GOALS.get(tuple(row["shape"]), {"lstm": 1.0})
+    ratios = {kind: seconds[kind] / seconds["latch"] for kind in ("lstm", "gru")}
+    reached = all(ratios[kind] >= goal for kind, goal in goals.items())
+    text = ", ".join(f"{ratios[kind]:.2f} x {kind}" for kind in ratios)
+    goal = ", ".join(f"{value:g} x {kind}" for kind, value in goals.items())
+    return f"{what}: {text}; goal {goal}: {'reached' if reached else 'NOT reached'}"
+
+
+if __name__ == "__main__":
+    main()
