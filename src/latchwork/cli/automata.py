@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,8 @@ from latchwork.automata.machine import Machine
 from latchwork.cli.options import check_out, number
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO, UNKNOWN
+from latchwork.files import read_json
+from latchwork.learning.learned import ABOUT, MACHINE
 from latchwork.models import MinMaxRNC_LM
 
 Alphabet = Annotated[
@@ -97,7 +100,10 @@ def extract(
 
 def certify(
     path: Folder,
-    task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
+    task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")] = "",
+    formula: Annotated[str, typer.Option(help="instead: a formula over the symbols that `latchwork learn` saved")] = "",
+    regex: Annotated[str, typer.Option(help="instead: a regular expression; letter i of the alphabet is token i")] = "",
+    table: Annotated[str, typer.Option(help="instead: a machine's JSON file")] = "",
     precision: Annotated[str, typer.Option(help="of the runs to prove it for: float32 or float64")] = "float32",
     tolerance: Annotated[
         float, typer.Option(min=0, callback=number, help="how much further off a drive or logit may be")
@@ -105,7 +111,7 @@ def certify(
     max_states: Annotated[int, typer.Option(min=1, help="stop beyond so many")] = 5_000_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="stop where a layer's tables take more")] = 1 << 30,
 ) -> None:
-    """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
+    """Prove a network right on all words of a task or a machine, of any length, or find a word on which it is wrong.
 
     Exit code 0: proved. 1: a counterexample. 2: wrong usage or input. 3: unknown, neither was found.
     """
@@ -115,14 +121,22 @@ def certify(
 
     if precision not in ("float32", "float64"):
         raise typer.BadParameter(f"must be float32 or float64; got {precision!r}", param_hint="--precision")
-    made = make_task(task)
-    machine = Machine.from_task(made)
-    model = _model(path)
+    if sum(map(bool, (task, formula, regex, table))) != 1:
+        raise typer.BadParameter("give one of them", param_hint="TASK, --formula, --regex or --table")
+    model, symbols = _model(path), _symbols(path)
+    name, no_answer = task or formula or regex or table, None
+    if task:
+        made = make_task(task)
+        machine, name, no_answer = Machine.from_task(made), made.name, made.vocabulary
+    elif table:
+        machine = Machine.load(table)
+    else:
+        machine = Machine.from_formula(formula, symbols) if formula else Machine.from_regex(regex)
     with Console(stderr=True).status("walking") as status:
         result = certify_model(
             model,
             machine,
-            no_answer=made.vocabulary,
+            no_answer=no_answer,
             precision="float64" if precision == "float64" else "float32",
             tolerance=tolerance,
             max_states=max_states,
@@ -132,28 +146,33 @@ def certify(
     if isinstance(result, Proof):
         further = f", or within {result.tolerance:g} of exact" if result.tolerance else ""
         typer.echo(
-            f"proved: right on all words of {made.name}, of any length, in {result.precision}, whatever the order of "
+            f"proved: right on all words of {name}, of any length, in {result.precision}, whatever the order of "
             f"its sums{further}.\n"
             f"{result.states:,} states, margin {result.margin:.3g}; rounding: at most {result.bound:.1e}, seen in "
             f"float32 {result.float32_seen:.1e}; {result.seconds:.1f} s"
         )
         return
     if isinstance(result, Counterexample):
-        typer.echo(f"wrong: to {list(result.word)} it says {result.said}, and should say {result.expected}")
+        word = list(result.word) if symbols is None else [symbols[each] for each in result.word]
+        typer.echo(f"wrong: to {word} it says {result.said}, and should say {result.expected}")
         raise typer.Exit(NO)
     typer.echo(f"unknown: {result.reason}\nwhat to do: {result.advice}", err=True)
     raise typer.Exit(UNKNOWN)
 
 
 def draw(
-    what: Annotated[str, typer.Argument(help="a regular expression, or a JSON file of `latchwork extract`")],
+    what: Annotated[str, typer.Argument(help="a regular expression, a machine's JSON file, or a folder that has one")],
     out: Annotated[Path, typer.Option(parser=read_path, help="the SVG file")] = Path("machine.svg"),
     alphabet: Alphabet = "",
 ) -> None:
     """Draw a machine."""
     check_out(out, folder=False)
-    if what.endswith(".json"):
-        machine, letters = Machine.load(what), None
+    letters: Sequence[str] | None
+    if what.endswith(".json") or Path(what, MACHINE).is_file():
+        folder = Path(what).parent if what.endswith(".json") else Path(what)
+        machine = Machine.load(what if what.endswith(".json") else folder / MACHINE)
+        letters = _symbols(str(folder))
+        letters = letters if letters is not None and len(letters) == machine.n_symbols else None
     else:
         machine, letters = _expression(what, alphabet), alphabet or letters_of(what)
     try:
@@ -165,6 +184,12 @@ def draw(
 
 def _expression(expression: str, alphabet: str) -> Machine:
     return Machine.from_regex(expression, alphabet or None)
+
+
+def _symbols(folder: str) -> list[str] | None:
+    """The names of the symbols, if `latchwork learn` saved them in that folder."""
+    values = (read_json(Path(folder) / ABOUT) or {}).get("symbols")
+    return [str(each) for each in values] if isinstance(values, list) else None
 
 
 def _model(path: str) -> MinMaxRNC_LM:

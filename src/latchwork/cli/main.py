@@ -16,6 +16,7 @@ from latchwork.cli.check import check
 from latchwork.cli.data import data
 from latchwork.cli.eval_lm import eval_lm
 from latchwork.cli.export import export
+from latchwork.cli.learn import learn
 from latchwork.cli.list import list_experiments
 from latchwork.cli.monitor import monitor
 from latchwork.cli.pretrain import pretrain
@@ -123,6 +124,7 @@ app.add_typer(data, name="data")
 app.command()(sample)
 app.command()(eval_lm)
 app.command()(monitor)
+app.command()(learn)
 for command in (compile, extract, certify, draw):
     app.command()(command)
 

@@ -36,6 +36,10 @@ EXTRACTED = 5_000  # states that are read from a network, at most
 WORDS, LENGTH = 2_000, 30  # random words on which a machine is compared with a teacher, and their length
 
 
+class NothingLearnt(RuntimeError):
+    """No method came to a machine in the time allowed."""
+
+
 def learn(
     sequences: Iterable[Sequence[Name]] | None = None,
     labels: Iterable[Any] | None = None,
@@ -102,7 +106,7 @@ def _from_traces(
         trials.append(trained)
     best = rank(trials)[0]
     if best.machine is None:
-        raise RuntimeError(f"nothing was learnt in {seconds:g} seconds: {best.note}; allow more seconds")
+        raise NothingLearnt(f"nothing was learnt in {seconds:g} seconds: {best.note}; allow more seconds")
     machine = best.machine
     watch(f"compiling and certifying {states_decided(machine, names.undecided)} states")
     model, certificate = compile_and_certify(machine)
