@@ -110,8 +110,11 @@ class Learned:
         said = "No trace was held out: there are too few."
         if self.held_out is not None and self.interval is not None:
             low, high = self.interval
+            labels = f"It gives {self.held_out.accuracy:.2%} of the held-out labels right. "
             said = (
-                f"It is right on {self.held_out.traces_right:,} of {self.held_out.traces:,} "
+                f"{labels if self.per_step and self.held_out.right < self.held_out.asked else ''}"
+                f"It is {'wholly ' if self.per_step else ''}right on {self.held_out.traces_right:,} of "
+                f"{self.held_out.traces:,} "
                 f"{'held-out traces' if self.source == 'traces' else 'new random words'} "
                 f"(95% interval {low:.1%} to {high:.1%})."
             )

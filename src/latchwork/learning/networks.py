@@ -96,7 +96,8 @@ def train_network(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # so small a network is slower on several
     try:
-        return _train(task, plan, seconds, seed, watch)
+        with torch.random.fork_rng(devices=[]):
+            return _train(task, plan, seconds, seed, watch)
     finally:
         torch.set_num_threads(threads)
 
