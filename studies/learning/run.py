@@ -45,7 +45,7 @@ def problem(name: str, seed: int) -> tuple[Task, NetworkPlan]:
         return task, replace(plan, patience=2500)
     task = make_task(name)
     if name == "modular_arithmetic":
-        return task, NetworkPlan(degree=56, units=8, patience=1500)
+        return task, NetworkPlan(degree=25 + SPARE, units=8, patience=1500)
     return task, NetworkPlan(degree=Machine.from_task(task).minimise().n_states + SPARE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from latchwork.cli.options import MODEL_HELP, Model, check_out, minmax_model, number
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO, UNKNOWN
+from latchwork.learning.learned import MACHINE
 from latchwork.machines.expression import letters as letters_of
 from latchwork.machines.machine import Machine
 
@@ -93,7 +95,10 @@ def extract(
 
 def certify(
     model: Model,
-    task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")],
+    task: Annotated[str, typer.Argument(help="as make_task takes it: 'latching(4)', 'regular((ab)*, ab)', ...")] = "",
+    formula: Annotated[str, typer.Option(help="instead: a formula over the symbols that `latchwork learn` saved")] = "",
+    regex: Annotated[str, typer.Option(help="instead: a regular expression; letter i of the alphabet is token i")] = "",
+    table: Annotated[str, typer.Option(help="instead: a machine's JSON file")] = "",
     precision: Annotated[Precision, typer.Option(help="of the runs to prove it for")] = "float32",
     tolerance: Annotated[
         float, typer.Option(min=0, callback=number, help="how much further off a drive or logit may be")
@@ -101,7 +106,7 @@ def certify(
     max_states: Annotated[int, typer.Option(min=1, help="give up after this many states")] = 5_000_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="give up when the tables of a layer take more bytes")] = 1 << 30,
 ) -> None:
-    """Prove a network right on all words of a task, of any length, or find a word on which it is wrong.
+    """Prove a network right on all words of a task or a machine, of any length, or find a word on which it is wrong.
 
     Exit code 0: proved. 1: a counterexample. 2: wrong usage or input. 3: unknown, neither was found.
     """
@@ -109,14 +114,22 @@ def certify(
     from latchwork.automata.certify import certify as certify_model
     from latchwork.tasks import make_task
 
-    made = make_task(task)
-    machine = Machine.from_task(made)
+    if sum(map(bool, (task, formula, regex, table))) != 1:
+        raise typer.BadParameter("give one of them", param_hint="TASK, --formula, --regex or --table")
+    no_answer = None
+    if task:
+        made = make_task(task)
+        machine, no_answer = Machine.from_task(made), made.vocabulary
+    elif table:
+        machine = Machine.load(table)
+    else:
+        machine = Machine.from_formula(formula, _symbols(model)) if formula else Machine.from_regex(regex)
     network = minmax_model(model, "certify")
     with Console(stderr=True).status("walking") as status:
         result = certify_model(
             network,
             machine,
-            no_answer=made.vocabulary,
+            no_answer=no_answer,
             precision=precision,
             tolerance=tolerance,
             max_states=max_states,
@@ -135,7 +148,7 @@ def certify(
 
 def draw(
     what: Annotated[
-        str, typer.Argument(help=f"a regular expression, a JSON file of `latchwork extract`, or {MODEL_HELP}")
+        str, typer.Argument(help=f"a regular expression, a machine's JSON file, a folder that has one, or {MODEL_HELP}")
     ],
     out: Annotated[Path, typer.Option(parser=read_path, help="the SVG file")] = Path("machine.svg"),
     alphabet: Alphabet = "",
@@ -145,8 +158,8 @@ def draw(
     from latchwork import zoo
 
     check_out(out, folder=False)
-    if what.endswith(".json"):
-        machine, letters = Machine.load(what), None
+    if what.endswith(".json") or Path(what, MACHINE).is_file():
+        machine, letters = Machine.load(what if what.endswith(".json") else Path(what) / MACHINE), None
     elif what in zoo.names() or Path(what).is_dir():
         machine, letters = _machine_of(what, max_states), alphabet or None
     else:
@@ -160,6 +173,12 @@ def draw(
 
 def _expression(expression: str, alphabet: str) -> Machine:
     return Machine.from_regex(expression, alphabet or None)
+
+
+def _symbols(folder: str) -> Sequence[str] | None:
+    """The names of the symbols, if `latchwork learn` saved its machine in that folder."""
+    path = Path(folder) / MACHINE
+    return Machine.load(path).symbol_names if path.is_file() else None
 
 
 def _machine_of(name: str, max_states: int) -> Machine:

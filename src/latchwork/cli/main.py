@@ -18,6 +18,7 @@ from latchwork.cli.eval_lm import eval_lm
 from latchwork.cli.evaluate import evaluate
 from latchwork.cli.explore import explore
 from latchwork.cli.export import export
+from latchwork.cli.learn import learn
 from latchwork.cli.list import list_experiments
 from latchwork.cli.monitor import monitor
 from latchwork.cli.pretrain import pretrain
@@ -128,6 +129,7 @@ app.command()(eval_lm)
 app.command()(evaluate)
 app.command()(runs)
 app.command()(monitor)
+app.command()(learn)
 for command in (compile, extract, certify, draw, explore):
     app.command()(command)
 

@@ -32,8 +32,13 @@ from latchwork.training import LengthCurriculum
 FEW = 10  # traces: of fewer none is held out
 MERGING = 0.5  # share of the time for merging, at most
 PLACES = (8, 24)  # places of a unit, at least and at most
+LONGEST = {True: 40, False: 100}  # words in training, where every step has a label or only the last
 EXTRACTED = 5_000  # states that are read from a network, at most
 WORDS, LENGTH = 2_000, 30  # random words on which a machine is compared with a teacher, and their length
+
+
+class NothingLearnt(RuntimeError):
+    """No method came to a machine in the time allowed."""
 
 
 def learn(
@@ -102,7 +107,7 @@ def _from_traces(
         trials.append(trained)
     best = rank(trials)[0]
     if best.machine is None:
-        raise RuntimeError(f"nothing was learnt in {seconds:g} seconds: {best.note}; allow more seconds")
+        raise NothingLearnt(f"nothing was learnt in {seconds:g} seconds: {best.note}; allow more seconds")
     machine = best.machine
     watch(f"compiling and certifying {states_decided(machine, names.undecided)} states")
     model, certificate = compile_and_certify(machine)
@@ -143,7 +148,7 @@ def _train(
     right = 1.0 if merged is None or merged.score is None else merged.score.accuracy
     curriculum = LengthCurriculum(
         threshold=min(0.98, max(0.5, right - 0.01)),
-        longest=min(40, task.longest) if known.per_step else task.longest,
+        longest=min(LONGEST[known.per_step], task.longest),
         shortest=min(2, task.longest),
     )
     plan = NetworkPlan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +110,11 @@ class Learned:
         said = "No trace was held out: there are too few."
         if self.held_out is not None and self.interval is not None:
             low, high = self.interval
+            labels = f"It gives {self.held_out.accuracy:.2%} of the held-out labels right. "
             said = (
-                f"It is right on {self.held_out.traces_right:,} of {self.held_out.traces:,} "
+                f"{labels if self.per_step and self.held_out.right < self.held_out.asked else ''}"
+                f"It is {'wholly ' if self.per_step else ''}right on {self.held_out.traces_right:,} of "
+                f"{self.held_out.traces:,} "
                 f"{'held-out traces' if self.source == 'traces' else 'new random words'} "
                 f"(95% interval {low:.1%} to {high:.1%})."
             )
@@ -198,7 +201,7 @@ class Learned:
             "source": self.source,
         }
         self.model.save(folder)
-        self.machine.save(folder / MACHINE)
+        _named(self.machine, self.names).save(folder / MACHINE)
         write_json(folder / ABOUT, about)
         write_text(folder / PAGE, page(self))
 
@@ -238,6 +241,16 @@ class Learned:
             )
         except (TypeError, AttributeError) as error:
             raise ValueError(f"{folder / ABOUT} must be as `save` writes it: {error}") from None
+
+
+def _named(machine: Machine, names: Names) -> Machine:
+    """The machine with the names of its symbols and outputs, as text; by `repr` where two would be alike."""
+
+    def texts(values: Sequence[Name]) -> tuple[str, ...]:
+        found = tuple(map(str, values))
+        return found if all(found) and len(set(found)) == len(found) else tuple(map(repr, values))
+
+    return replace(machine, symbol_names=texts(names.symbols), output_names=texts([*names.outputs, "undecided"]))
 
 
 def compile_and_certify(machine: Machine) -> tuple[MinMaxRNC_LM, Proof | Counterexample | Unknown]:

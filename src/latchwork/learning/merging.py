@@ -22,8 +22,9 @@ from latchwork.extras import need
 from latchwork.learning.traces import Score, Traces, score
 from latchwork.tasks.task import IGNORE
 
-NOISE = 0.1  # most noise that is tried
+NOISE = (0.02, 0.05, 0.1)  # shares of wrong labels that are tried
 FOLDS = 3
+SHORT, LONG = {"rpni": 4_000, "edsm": 2_000}, 30_000  # steps of the traces used, at first and at last
 SURE = 3.0  # deviations of chance: so many contradictions more than `noise` are still taken for chance
 
 
@@ -37,21 +38,22 @@ class Merging:
 
     order: "rpni" takes the first merge that is possible, "edsm" the one with the most agreeing labels.
     outputs: "moore" if a label belongs to the state after a step, "mealy" if to the step itself.
-    share: of the traces, the shortest are used. noise: the share of labels that may be wrong.
-    steps: of the traces used, at most. states: give up beyond so many.
+    share: less than 1 uses the shortest traces alone. steps: of the traces used, at most. noise: the share of labels
+    that may be wrong. states: give up beyond so many.
     """
 
     order: str = "rpni"
     outputs: str = "moore"
     share: float = 1.0
     noise: float = 0.0
-    steps: int = 30_000
+    steps: int = 4_000
     states: int = 200
 
     def __str__(self) -> str:
         """As a log says it."""
         share = "all traces" if self.share == 1 else f"the shortest {self.share:.0%} of the traces"
-        return f"{self.order.upper()} ({self.outputs}) on {share}" + (f", noise {self.noise:.0%}" if self.noise else "")
+        noise = f", noise {self.noise:.0%}" if self.noise else ""
+        return f"{self.order.upper()} ({self.outputs}) on {share} up to {self.steps:,} steps{noise}"
 
 
 def merge(traces: Traces, symbols: int, undecided: int, how: Merging, deadline: float = float("inf")) -> Machine:
@@ -66,7 +68,7 @@ def merge(traces: Traces, symbols: int, undecided: int, how: Merging, deadline: 
     from aalpy.learning_algs.general_passive.ScoreFunctionsGSM import ScoreCalculation, SpecialScores
 
     moore = how.outputs == "moore"
-    used = traces.shortest(how.share, how.steps)
+    used = traces.some(how.share, how.steps)
 
     class Labels(DataHandler):  # type: ignore[misc]
         """Counts of (symbol, label) at each node; the symbol is None for labels of the node itself."""
@@ -194,10 +196,11 @@ class Trial:
 def settings(per_step: bool) -> list[Merging]:
     """The ways of merging that are compared, the cheapest first."""
     kinds = ("mealy", "moore") if per_step else ("moore",)
-    first = [Merging(outputs=kind, share=share) for share in (1.0, 1 / 3) for kind in kinds]
-    noisy = [Merging(outputs=kinds[-1], noise=noise) for noise in (0.02, NOISE)]
-    careful = [Merging(order="edsm", outputs=kinds[-1], share=share, steps=2_000) for share in (1.0, 1 / 3)]
-    return [*first, *noisy, *careful]
+    clean = [Merging(outputs=kind) for kind in kinds]
+    noisy = [Merging(outputs=kinds[-1], noise=noise) for noise in NOISE]
+    short = [Merging(outputs=kind, share=1 / 3) for kind in kinds]
+    careful = [Merging(order="edsm", outputs=kinds[-1], share=share) for share in (1.0, 1 / 3)]
+    return [*clean, *noisy, *short, *careful]
 
 
 def merge_by_cross_validation(
@@ -211,22 +214,31 @@ def merge_by_cross_validation(
     """Each setting's machine from all traces, with its score on the folds that it did not see; the best first.
 
     The best is the one with the most labels right; among those within one standard error of it, the one with the
-    fewest states. A setting without mistakes ends the search.
+    fewest states. Settings are tried on a few traces first; then on more of them, those that did best first. A
+    setting without mistakes ends the search.
     """
     folds = numpy.array_split(random.permutation(len(traces)), min(FOLDS, len(traces)))
-    found: list[tuple[Merging, Trial]] = []
-    every = settings(traces.per_step)
-    for place, how in enumerate(every):
-        start = time.monotonic()
-        if start > deadline:
-            break
-        until = start + (deadline - start) / (len(every) - place)  # an equal share of the time that is left
-        watch(f"merging states: {how}")
-        trial = _cross_validate(traces, symbols, undecided, how, folds, until)
-        found.append((how, replace(trial, seconds=time.monotonic() - start)))
-        if trial.score is not None and trial.score.right == trial.score.asked:
-            break
-    return rank([trial for _, trial in found])
+    trials: list[Trial] = []
+    queue = [replace(how, steps=SHORT[how.order]) for how in settings(traces.per_step)]
+    begin, again = time.monotonic(), traces.steps > SHORT["rpni"]
+    until = begin + (deadline - begin) * (0.4 if again else 1.0)
+    while queue:
+        by_name = dict[str, Merging]()
+        for place, how in enumerate(queue):
+            start = time.monotonic()
+            if start > until:
+                break
+            watch(f"merging states: {how}")
+            share = start + (until - start) / (len(queue) - place)  # an equal share of the time that is left
+            trial = _cross_validate(traces, symbols, undecided, how, folds, share)
+            trials.append(replace(trial, seconds=time.monotonic() - start))
+            by_name[trial.how] = how
+            if trial.score is not None and 0 < trial.score.right == trial.score.asked:
+                return rank(trials)
+        best = [by_name[each.how] for each in rank(trials) if each.how in by_name]
+        queue = [replace(how, steps=LONG) for how in best if how.order == "rpni"] if again else []
+        again, until = False, deadline
+    return rank(trials)
 
 
 def _cross_validate(

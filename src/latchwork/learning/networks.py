@@ -93,6 +93,16 @@ def train_network(
 
     The result is the network that was learnt, or else the one that came to the longest words.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a network is slower on several
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _train(task, plan, seconds, seed, watch)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(task: Task, plan: NetworkPlan, seconds: float, seed: int, watch: Watch) -> Trained:
     began = time.monotonic()
     best: Trained | None = None
     restart = 0

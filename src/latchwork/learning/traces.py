@@ -75,10 +75,13 @@ class Traces:
         places = list(places)
         return Traces([self.tokens[k] for k in places], [self.targets[k] for k in places], self.per_step)
 
-    def shortest(self, share: float, steps: int) -> Traces:
-        """The shortest traces: this share of them, and no more than this many steps in all, but at least one."""
-        order = numpy.argsort([len(each) for each in self.tokens], kind="stable")
-        order = order[: max(1, round(share * len(order)))]
+    def some(self, share: float, steps: int) -> Traces:
+        """No more than this many steps, but at least one trace: of the shortest share, or drawn evenly if that is 1."""
+        if share == 1:
+            order = numpy.random.default_rng(0).permutation(len(self))
+        else:
+            order = numpy.argsort([len(each) for each in self.tokens], kind="stable")
+            order = order[: max(1, round(share * len(order)))]
         total = numpy.cumsum([len(self.tokens[k]) for k in order])
         return self.take(order[: max(1, int((total <= steps).sum()))].tolist())
 
