@@ -8,7 +8,7 @@ from hashlib import sha256
 from html import escape
 
 VOID = ("input", "link", "meta")  # elements without content
-IDS = ("figures", "filter", "manifests", "runs", "shown")  # the page's own
+IDS = ("figures", "filter", "manifests", "more", "runs", "shown")  # the page's own
 LONGEST = 40  # characters of a slug, without its hash
 
 

@@ -16,7 +16,7 @@ import torch
 from run import OUT, problem
 
 from latchwork.automata import Machine
-from latchwork.automata.words import states_before
+from latchwork.machines.words import states_before
 from latchwork.learning.networks import make_network
 from latchwork.training import learn_by_length
 

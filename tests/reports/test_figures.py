@@ -2,9 +2,12 @@
 
 import math
 import sys
+from itertools import combinations, pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from record_cases import as_older_versions_left_it, make_record, some_records, write_record
 from safetensors.torch import save_file
 
@@ -20,6 +23,7 @@ from latchwork.reports.figures import (
     plot_training,
     render,
 )
+from latchwork.reports.labels import GAP, spread
 from latchwork.reports.pictures import pictures
 from latchwork.reports.records import group_records, read_records
 from latchwork.tasks import make_task
@@ -29,6 +33,11 @@ pytest.importorskip("matplotlib")
 
 def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def at_ends(axes):
+    """The names at the ends of lines."""
+    return [text.get_text() for text in axes.texts]
 
 
 def with_positions(positions, **fields):
@@ -57,20 +66,24 @@ def test_each_task_is_a_panel_with_a_line_for_each_model_and_one_for_the_constan
     groups = [group for group in group_records(some_records()) if group.first["table"] == "latching"]
     figure = plot_accuracy(groups)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["latching(4)", "latching(16)"]
-    assert legend(figure) == ["minmax-s", "mamba-s", "slstm-s", "constant"]
+    assert [at_ends(axes) for axes in figure.axes] == [
+        ["minmax-s", "mamba-s", "constant"],
+        ["minmax-s", "slstm-s", "constant"],
+    ]
     for axes in figure.axes:
         assert axes.get_xscale() == "log"
         assert len(axes.lines) == 3
     constant = next(line for line in figure.axes[0].lines if line.get_label() == "constant")
     assert list(constant.get_ydata()) == [25, 25]
     assert constant.get_linestyle() == "--"
-    assert legend(plot_accuracy(group_records([as_older_versions_left_it(make_record())])))[-1] == "constant, expected"
+    older = plot_accuracy(group_records([as_older_versions_left_it(make_record())]))
+    assert at_ends(older.axes[0])[-1] == "constant, expected"
 
 
 def test_lines_of_several_scales_and_batch_sizes_are_told_apart():
     records = [make_record(), make_record(batch_size=128), make_record(scale="smoke")]
     figure = plot_accuracy(group_records(records))
-    assert legend(figure) == [
+    assert at_ends(figure.axes[0]) == [
         "minmax-s, laptop, batch 64",
         "minmax-s, laptop, batch 128",
         "minmax-s, smoke",
@@ -146,7 +159,39 @@ def test_weights_of_another_model_are_named(trained):
 def test_states_are_among_the_pictures_where_there_are_weights(trained):
     folder = trained[0]
     names = [picture.name for picture in pictures(folder, group_records(read_records(folder)))]
-    assert names == ["accuracy-latching", "training-latching", "states-latching"]
+    assert names == ["training-latching", "states-latching"]
+
+
+def test_only_what_varies_is_drawn_and_the_caption_names_the_rest(tmp_path):
+    flat = make_record("latching-8/minmax-s", run="nowhere")
+    for epoch in flat["training"]["epochs"]:
+        epoch["validation_accuracy"] = 1.0
+    groups = group_records([flat, make_record("latching-4/mamba-s", accuracy=0.5, run="nowhere")])
+    accuracy, training = pictures(tmp_path, groups)
+    for picture in (accuracy, training):
+        assert "latching(4)" in picture.svg
+        assert "latching(8)" not in picture.svg
+        assert picture.caption.endswith(": latching(8).")
+    assert pictures(tmp_path, group_records([flat])) == []
+
+
+def test_a_run_that_was_stopped_is_marked():
+    record = make_record(accuracy=0.5)
+    record["training"]["stopped"] = "time limit"
+    groups = group_records([record])
+    assert at_ends(plot_accuracy(groups).axes[0])[0] == "minmax-s, stopped"
+    assert [line.get_marker() for axes in plot_training(groups).axes for line in axes.lines].count("x") == 2
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_names_at_line_ends_stand_apart_and_in_the_order_of_their_lines(places):
+    found = spread(places)
+    order = sorted(range(len(places)), key=lambda each: (places[each], found[each]))
+    moved = [found[each] for each in order]
+    assert moved == sorted(moved)
+    assert all(two - one >= GAP - 1e-9 for one, two in pairwise(moved))
+    if all(abs(one - two) >= GAP + 1e-9 for one, two in combinations(places, 2)):
+        assert found == pytest.approx(places)
 
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):

@@ -111,7 +111,7 @@ def test_a_hostile_text_stays_a_text(tmp_path, text):
     assert page.texts["style"] == [STYLE]
     expected = (
         "html head meta link title style body header h1 p nav ul li a main form label input output section h2 div "
-        "table thead tr th button tbody td figure figcaption details summary dl dt dd script "
+        "table thead tr th button tbody td figure figcaption details summary dl dt dd script small "
         "svg metadata defs g path use clippath rect text tspan image"
     )
     assert {tag for tag, _ in page.elements} <= set(expected.split())

@@ -1,8 +1,7 @@
 """The page of a report in headless Chromium: headers are clicked, the filter is typed into."""
 
-import shutil
-
 import pytest
+from browser import CHROMIUM, DRIVER, chromium
 from record_cases import some_records, write_record
 
 from latchwork.reports.page import make_page
@@ -11,13 +10,9 @@ from latchwork.reports.report import TITLE
 from latchwork.reports.tables import ablation_table, results_tables, runs_table
 
 pytest.importorskip("selenium", reason="selenium is not installed")
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,
     reason="Chromium and its driver are not installed: apt-get install chromium-driver",
@@ -38,14 +33,8 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1400,1000"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield found
-    found.quit()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture
@@ -105,11 +94,31 @@ def test_what_is_missing_comes_last_both_ways(page):
 
 
 def test_a_header_is_reached_and_pressed_with_the_keyboard(page):
-    box = page.find_element(By.ID, "filter")
-    box.send_keys(Keys.TAB, Keys.NULL)
-    page.switch_to.active_element.send_keys(Keys.TAB)  # past the table, which scrolls by itself
+    page.find_element(By.ID, "filter").send_keys(Keys.TAB)
+    for _ in range(3):  # the columns' box, what the columns say, the table, which scrolls by itself
+        page.switch_to.active_element.send_keys(Keys.TAB)
     page.switch_to.active_element.send_keys(Keys.ENTER)
     assert header(page, "latching", "Task").get_attribute("aria-sort") == "ascending"
+
+
+def test_secondary_columns_are_shown_when_they_are_asked_for(page):
+    names = [each.text for each in heads(page, "latching") if each.is_displayed()]
+    assert names == ["Task", "Model", "Ours", "Published", "Constant", "Validation", "Parameters"]
+    page.find_element(By.ID, "more").click()
+    assert all(each.is_displayed() for each in heads(page, "latching"))
+
+
+def test_a_table_that_is_too_wide_says_that_it_goes_on(page):
+    def hints():
+        return [each.is_displayed() for each in page.find_elements(By.CLASS_NAME, "hint")]
+
+    assert not any(hints())
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    page.execute_script("widen()")
+    assert all(hints())
+    page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_typing_into_the_filter_hides_rows_without_all_of_its_words(page):

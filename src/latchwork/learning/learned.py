@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from latchwork.evaluation.statistics import FEW, wilson
 from latchwork.reports.diagnostics import COLOURS as CAUSE_COLOURS
-from latchwork.reports.records import Group, Record
+from latchwork.reports.labels import label_ends
+from latchwork.reports.records import ENDS, Group, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +61,8 @@ def plot_accuracy(groups: Sequence[Group]) -> Figure:
         chosen = [group for group in groups if group.first["task"] == task]
         for group in chosen:
             places, middle, low, high = accuracy_by_position(group)
-            axes.plot(places, middle, **style[_key(group)])
+            look = style[_key(group)]
+            axes.plot(places, middle, **{**look, "label": look["label"] + (", stopped" if group.stopped else "")})
             axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
         axes.axhline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label=_constant_name(chosen))
         longest = max(value for group in chosen for value in group.values("evaluation", "length"))
@@ -69,12 +71,15 @@ def plot_accuracy(groups: Sequence[Group]) -> Figure:
         axes.set_xlabel("position (steps)")
         if number % _columns(len(panels)) == 0:
             axes.set_ylabel("accuracy (%)")
-    _legend(figure)
+        label_ends(axes)
     return figure
 
 
 def plot_training(groups: Sequence[Group]) -> Figure:
-    """Loss and validation accuracy over epochs, a pair of panels a task, one line a seed, the best one thick."""
+    """Loss and validation accuracy over epochs, a pair of panels a task, one line a seed, the best one thick.
+
+    A cross at the end of a line: the training was stopped.
+    """
     figure, panels, style = _panels(groups, 2)
     for task, (losses, accuracies) in panels.items():
         for group in groups:
@@ -91,13 +96,16 @@ def plot_training(groups: Sequence[Group]) -> Figure:
                 losses.plot(count, loss, **look, marker=marker)
                 accuracy = [100 * each["validation_accuracy"] for each in epochs]
                 accuracies.plot(count, accuracy, **look, marker=marker)
+                if record["training"].get("stopped") not in (None, *ENDS):
+                    for axes, values in ((losses, loss), (accuracies, accuracy)):
+                        axes.plot(len(epochs), values[-1], "x", color=look["color"], clip_on=False)
         longest = max(len(each["training"]["epochs"]) for group in groups for each in group.records)
         losses.set(yscale="log", ylabel="training loss", xlabel="epoch", xlim=(0, longest + 1))
         accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
         for axes in (losses, accuracies):
             axes.locator_params(axis="x", integer=True)
         losses.set_title(_text(task), loc="left", fontsize=9)
-    _legend(figure)
+        label_ends(accuracies)
     return figure
 
 
@@ -287,7 +295,7 @@ def _panels(
     rows = -(-len(tasks) * wide // columns)
     with matplotlib.rc_context(SETTINGS):
         figure = matplotlib.figure.Figure(
-            figsize=(max(5.5, min(10, 3.2 * columns)), 0.7 + 2.3 * rows), layout="constrained"
+            figsize=(max(4.7, min(10, 3.2 * columns)), 0.7 + 2.3 * rows), layout="constrained"
         )
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for unused in axes[len(tasks) * wide :]:

@@ -15,9 +15,10 @@ from latchwork.reports.tables import Cell, Table
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1f2328; --quiet: #59636e; --line: #d1d9e0; --shade: #f6f8fa;
-  --link: #0969da; }
+  --link: #0969da; --shadow: #c3cad3; }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #0d1117; --ink: #e6edf3; --quiet: #9198a1; --line: #3d444d; --shade: #161b22; --link: #58a6ff; }
+  :root { --paper: #0d1117; --ink: #e6edf3; --quiet: #9198a1; --line: #3d444d; --shade: #161b22; --link: #58a6ff;
+    --shadow: #4a525d; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; }
@@ -35,14 +36,28 @@ nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; 
   padding: .6rem 0; background: var(--paper); border-bottom: 1px solid var(--line); }
 .filter input { flex: 0 1 22rem; min-width: 0; font: inherit; color: inherit; background: var(--shade);
   border: 1px solid var(--line); border-radius: .375rem; padding: .3rem .6rem; }
+.filter label:has([type=checkbox]) { display: inline-flex; gap: .35rem; font-size: .875rem; }
+.filter [type=checkbox] { flex: none; }
 .filter output { color: var(--quiet); font-size: .875rem; }
 :focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 section { scroll-margin-top: 4rem; }
-.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .375rem; margin: .75rem 0; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: .375rem; margin: .75rem 0;
+  background: linear-gradient(to right, var(--paper) 30%, transparent) left / 3rem 100% local no-repeat,
+    linear-gradient(to left, var(--paper) 30%, transparent) right / 3rem 100% local no-repeat,
+    linear-gradient(to right, var(--shadow), transparent) left / 1.25rem 100% scroll no-repeat,
+    linear-gradient(to left, var(--shadow), transparent) right / 1.25rem 100% scroll no-repeat; }
+.scroll:focus-visible { outline-offset: -2px; }
+.hint { display: none; color: var(--quiet); font-size: .8125rem; margin: -.4rem 0 0; }
+.hint.needed { display: block; }
+.few .more { display: none; }
+small { color: var(--quiet); font-size: .75rem; }
+.stopped { display: inline-block; margin-right: .35rem; padding: 0 .4rem; border: 1px solid var(--line);
+  border-radius: 1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .8125rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .45rem; text-align: right; white-space: nowrap; vertical-align: bottom; }
 .word { text-align: left; }
-thead th { background: var(--shade); border-bottom: 1px solid var(--line); padding: 0; white-space: normal; }
+thead th { background: color-mix(in srgb, var(--shade) 80%, transparent);
+  border-bottom: 1px solid var(--line); padding: 0; white-space: normal; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 tbody th { font-weight: 400; }
 tbody tr:hover { background: var(--shade); }
@@ -52,13 +67,17 @@ th button:focus-visible { outline: 2px solid var(--link); outline-offset: -2px; 
 th[aria-sort] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 figure { margin: 1.5rem 0; }
-figure > div { overflow-x: auto; }
+figure > div { overflow-x: auto; scrollbar-width: thin; }
 figure svg { display: block; max-width: 100%; height: auto; }
-@media (max-width: 44rem) { figure svg { max-width: none; } thead th { white-space: nowrap; } }
+@media (max-width: 44rem) { figure svg { max-width: none; } figure svg.small { max-width: 100%; }
+  thead th { white-space: nowrap; } }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { max-width: 46rem; }
 details { border-top: 1px solid var(--line); padding: .4rem 0; }
 summary { cursor: pointer; overflow-wrap: anywhere; }
+section > details { border: 0; padding: 0; }
+section > details .note { margin: .25rem 0; }
+section > details > summary { color: var(--quiet); font-size: .875rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: .5rem 0 .5rem 1.1rem;
   font-size: .875rem; }
 dt { color: var(--quiet); }
@@ -81,6 +100,13 @@ dd { margin: 0; overflow-wrap: anywhere; }
   details::details-content { content-visibility: visible; block-size: auto; }
 }
 """
+
+SHORT = 200  # characters of a caption that needs no click
+SMALL = 350  # points: a figure so wide is shown whole on a phone
+SECONDARY = {  # columns that are shown when they are asked for
+    *("At changes", "Worst step", "Train", "Epochs", "Seeds", "Sequences, length", "Training", "Evaluation", "Batch"),
+    *("Scale", "95% interval", "95% interval, paper"),
+}
 
 SCRIPT = """
 "use strict";
@@ -115,6 +141,16 @@ box.addEventListener("input", filter);
 box.form.addEventListener("submit", event => event.preventDefault());
 box.form.hidden = false;
 filter();
+const more = document.getElementById("more");
+function widen() {
+  document.body.classList.toggle("few", !more.checked);
+  for (const each of document.querySelectorAll(".scroll")) {
+    each.nextElementSibling.classList.toggle("needed", each.scrollWidth > each.clientWidth + 1);
+  }
+}
+more.addEventListener("change", widen);
+addEventListener("resize", widen);
+widen();
 """
 
 
@@ -153,6 +189,7 @@ def make_page(
         "form",
         element("label", "Filter rows", for_="filter"),
         element("input", id="filter", type="search", autocomplete="off", placeholder="latching minmax"),
+        element("label", element("input", id="more", type="checkbox"), "All columns"),
         element("output", id="shown", for_="filter", aria_live="polite"),
         class_="filter",
         role="search",
@@ -194,7 +231,9 @@ def inline_svg(svg: str, name: str, label: str) -> Markup:
         return tag.replace(INK, "currentColor").replace(f"fill: {PAPER}", "fill: none")
 
     svg = re.sub(r"<[^>]*>", adapt, svg)
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1).strip())
+    width = re.match(r'<svg[^>]*\swidth="([0-9.]+)pt"', svg)
+    small = ' class="small"' if width is not None and float(width[1]) <= SMALL else ""
+    return Markup(svg.replace("<svg", f'<svg role="img"{small} aria-label="{escape(label)}"', 1).strip())
 
 
 def _table(table: Table) -> Markup:
@@ -204,16 +243,17 @@ def _table(table: Table) -> Markup:
     head = element(
         "tr",
         *(
-            element("th", element("button", text, type="button"), scope="col", class_=kind(column))
+            element("th", element("button", text, type="button"), scope="col", class_=_classes(kind(column), text))
             for column, text in enumerate(table.head)
         ),
     )
-    rows = [element("tr", *(_cell(cell, n, kind(n)) for n, cell in enumerate(row))) for row in table.rows]
+    classes = [_classes(kind(column), text) for column, text in enumerate(table.head)]
+    rows = [element("tr", *(_cell(cell, n, classes[n]) for n, cell in enumerate(row))) for row in table.rows]
     title = f"{table.name}-title"
     return element(
         "section",
         element("h2", table.title, id=title),
-        element("p", table.caption, class_="note"),
+        _caption(table.caption),
         element(
             "div",
             element("table", element("thead", head), element("tbody", join(rows, "\n")), aria_labelledby=title),
@@ -222,8 +262,19 @@ def _table(table: Table) -> Markup:
             aria_labelledby=title,
             tabindex=0,
         ),
+        element("p", "The table goes on to the right.", class_="hint", aria_hidden="true"),
         id=table.name,
     )
+
+
+def _classes(kind: str | None, head: str) -> str | None:
+    return " ".join(filter(None, (kind, "more" if head in SECONDARY else None))) or None
+
+
+def _caption(text: str) -> Markup:
+    """A short one as it is, a long one behind a line to click on."""
+    note = element("p", text, class_="note")
+    return note if len(text) < SHORT else element("details", element("summary", "What the columns say"), note)
 
 
 def _is_word(table: Table, column: int) -> bool:
@@ -234,13 +285,29 @@ def _is_word(table: Table, column: int) -> bool:
 def _cell(cell: Cell, column: int, kind: str | None) -> Markup:
     if column == 0:
         return element("th", cell.text, scope="row", class_=kind, data_value=cell.value)
-    return element("td", cell.text, class_=kind, data_value=cell.value)
+    return element("td", _quieter(cell.text), class_=kind, data_value=cell.value)
+
+
+def _quieter(text: str) -> Markup:
+    """What stands in brackets after a number, and why a run was stopped, smaller."""
+    match = re.fullmatch(r"(.*?\S)(?: (\([^)]*\)))?(?:, ((?:training|evaluation) stopped: .*))?", text)
+    if match is None or not (match[2] or match[3]):
+        return join([text])
+    stopped = [element("small", match[3], class_="stopped"), " "] if match[3] else []
+    bracket = [" ", element("small", match[2])] if match[2] else []
+    return join([*stopped, match[1], *bracket])
 
 
 def _figure(picture: Picture) -> Markup:
     return element(
         "figure",
-        element("div", inline_svg(picture.svg, picture.name, picture.title), tabindex=0),
+        element(
+            "div",
+            inline_svg(picture.svg, picture.name, picture.title),
+            tabindex=0,
+            role="group",
+            aria_label=picture.title,
+        ),
         element("figcaption", picture.caption),
         id=picture.name,
     )

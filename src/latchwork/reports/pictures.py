@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,15 +55,24 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
             )
             continue
         rest = f"{BAND} Dashed grey: the best constant answer."
-        if lines := [group for group in chosen if not is_few(group)]:
+        lines = [group for group in chosen if not is_few(group)]
+        lines, flat = _worth_a_panel(lines, lambda group: not group.perfect)
+        if lines:
             caption = f"{title}: accuracy over the position in the sequence, mean of all seeds. {rest}"
+            caption += _left_out(flat, "every answer at every position was right")
             heading = f"{title}: accuracy over position"
             done.append(_picture(f"accuracy-{word}", heading, caption, plot_accuracy(lines)))
         if points := [group for group in chosen if is_few(group)]:
             caption = f"{title}: accuracy at the few steps where an answer is asked for, mean of all seeds. {rest}"
             done.append(_picture(f"answers-{word}", f"{title}: accuracy", caption, plot_answers(points)))
-        caption = f"{title}: training, one line a seed. The thick line is the seed of the best validation accuracy."
-        done.append(_picture(f"training-{word}", f"{title}: training", caption, plot_training(chosen)))
+        trained, flat = _worth_a_panel(chosen, _learns_slowly)
+        if trained:
+            caption = (
+                f"{title}: training, one line a seed. The thick line is the seed of the best validation accuracy. A "
+                "cross: the training was stopped."
+            )
+            caption += _left_out(flat, "validation accuracy was perfect from the first epoch on")
+            done.append(_picture(f"training-{word}", f"{title}: training", caption, plot_training(trained)))
         if (record := _with_weights(Path(folder), chosen)) is not None:
             caption = (
                 f"States of {record['experiment']}, seed {record['seed']} ({record['scale']}), over {STEPS} steps of "
@@ -77,6 +86,22 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
 
 def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
     return Picture(name, title, caption, render(figure, name))
+
+
+def _worth_a_panel(groups: Sequence[Group], varies: Callable[[Group], bool]) -> tuple[list[Group], list[str]]:
+    """The groups of the tasks of which some group varies, and the other tasks: their panel would be one flat line."""
+    tasks = list(dict.fromkeys(group.first["task"] for group in groups))
+    drawn = {group.first["task"] for group in groups if varies(group)}
+    return [group for group in groups if group.first["task"] in drawn], [task for task in tasks if task not in drawn]
+
+
+def _learns_slowly(group: Group) -> bool:
+    """Whether some seed was not perfect on the validation data from its first epoch on."""
+    return any(epoch["validation_accuracy"] < 1 for each in group.records for epoch in each["training"]["epochs"])
+
+
+def _left_out(tasks: Sequence[str], why: str) -> str:
+    return f" Not drawn, for {why}: {', '.join(tasks)}." if tasks else ""
 
 
 def _with_weights(folder: Path, groups: Sequence[Group]) -> Record | None:

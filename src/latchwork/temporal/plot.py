@@ -18,17 +18,31 @@ from latchwork.temporal.formula import Formula
 from latchwork.temporal.monitor import first_violation
 from latchwork.temporal.offline import TERMS, subformulas
 
-WIDTH, HEIGHT, LEFT, GAP = 900, 90, 70, 14
+WIDTH, HEIGHT = 900, 90  # of a chart's own units: it is stretched to the width of the page
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1010px; padding: 0 1rem; color: #1b1b1b; }
-h1 { font-size: 1.2rem; } h2 { font-size: .95rem; font-weight: 600; margin: 1.1rem 0 .1rem; }
-code { font: .92em ui-monospace, monospace; } svg { width: 100%; height: auto; display: block; }
-.line { fill: none; stroke: #2563a8; stroke-width: 1.4; } .zero { stroke: #888; stroke-dasharray: 3 3; }
-.frame { fill: none; stroke: #ccc; } .bad { fill: #d9433020; } .first { stroke: #d94330; stroke-width: 1.5; }
-text { font: 11px system-ui, sans-serif; fill: #555; } .no { color: #b3261e; } .yes { color: #1c7c3c; }
-@media (prefers-color-scheme: dark) { body { background: #16181b; color: #e6e6e6; } .line { stroke: #7db4f0; }
-.frame { stroke: #444; } text { fill: #aaa; } .bad { fill: #ff6b5940; } .no { color: #ff8a7a; } .yes { color: #7fd99a; }
+:root { color-scheme: light dark; --paper: #ffffff; --ink: #1b1f24; --quiet: #59636e; --line: #d5dae0; --data: #0b62b8;
+  --bad: #b3261e; --bad-paper: #fbe9e7; --good: #00664a; --good-paper: #e3f3ec; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #0e1116; --ink: #e8edf2; --quiet: #9aa5b1; --line: #343b45; --data: #6cb2ff; --bad: #ff9c8f;
+    --bad-paper: #4a2420; --good: #5fd0a5; --good-paper: #10281f; }
 }
+* { box-sizing: border-box; }
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 64rem; padding: 1.5rem 1rem 3rem;
+  background: var(--paper); color: var(--ink); }
+h1 { font-size: 1.25rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1rem; margin: 2rem 0 0; }
+h3 { font-size: .9rem; font-weight: 400; margin: 1rem 0 .2rem; overflow-wrap: anywhere; }
+p { margin: .5rem 0; } .quiet { color: var(--quiet); font-size: .875rem; }
+code { font: .95em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.answer { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; font-weight: 600; }
+.no { color: var(--bad); background: var(--bad-paper); } .yes { color: var(--good); background: var(--good-paper); }
+.chart { display: grid; grid-template-columns: 3.75rem minmax(0, 1fr); column-gap: .4rem; font-size: .75rem;
+  line-height: 1; color: var(--quiet); font-variant-numeric: tabular-nums; }
+.scale, .steps { display: flex; justify-content: space-between; } .scale { flex-direction: column; text-align: right; }
+.steps { grid-column: 2; padding-top: .25rem; }
+svg { display: block; width: 100%; height: 5.6rem; border: 1px solid var(--line); }
+svg * { vector-effect: non-scaling-stroke; }
+.line { fill: none; stroke: var(--data); stroke-width: 1.5; } .zero { stroke: var(--quiet); stroke-dasharray: 3 3; }
+.bad { fill: var(--bad-paper); } .first { stroke: var(--bad); stroke-width: 2; }
 """
 
 
@@ -44,17 +58,23 @@ def page(formula: Formula, trace: Mapping[str, Tensor], title: str) -> str:
     except TooLarge:  # past operators over future ones
         first = None
     where = f" first at step {first}" if first is not None else " by its end"
-    answer = f'<p class="no">violated{where}</p>' if violated else '<p class="yes">satisfied</p>'
-    parts = [f"<h1>{escape(title)}</h1><p><code>{escape(str(formula))}</code></p>{answer}"]
+    kind, answer = ("no", f"✗ violated{where}") if violated else ("yes", "✓ satisfied")
+    parts = [f"<h1>{escape(title)}</h1><p><code>{escape(str(formula))}</code></p>"]
+    parts.append(f'<p class="answer {kind}">{answer}</p><h2>Signals</h2>')
     for name in formula.names:
-        parts.append(f"<h2>signal <code>{escape(name)}</code></h2>{_chart(trace[name], None, first, name, zero=False)}")
+        parts.append(f"<h3><code>{escape(name)}</code></h3>{_chart(trace[name], None, first, name, zero=False)}")
+    legend = "Below the dashed zero a formula is violated, above it holds."
+    legend += " Shaded: where the whole formula is violated." if violated else ""
+    legend += " Red line: where that is certain first." if first is not None else ""
+    parts.append(f'<h2>Robustness</h2><p class="quiet">{legend}</p>')
     for node in reversed(shown):
         of = bad if node is formula else None
         label = f"robustness of {node}"
-        parts.append(f"<h2><code>{escape(str(node))}</code></h2>{_chart(values[node], of, first, label, zero=True)}")
+        parts.append(f"<h3><code>{escape(str(node))}</code></h3>{_chart(values[node], of, first, label, zero=True)}")
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )
 
@@ -67,30 +87,28 @@ def _chart(values: Tensor, bad: list[bool] | None, first: int | None, label: str
     low, high = (low - 0.5, high + 0.5) if high - low < 1e-12 else (low, high)
 
     def x(t: float) -> float:
-        return LEFT + t / max(1, steps - 1) * (WIDTH - LEFT)
+        return t / max(1, steps - 1) * WIDTH
 
     def y(value: float) -> float:
-        return GAP / 2 + (1 - (min(max(value, low), high) - low) / (high - low)) * HEIGHT
+        return 2 + (1 - (min(max(value, low), high) - low) / (high - low)) * (HEIGHT - 4)
 
-    parts = [f'<rect class="frame" x="{LEFT}" y="{GAP / 2}" width="{WIDTH - LEFT}" height="{HEIGHT}"/>']
+    parts = []
     for a, b in _runs(bad or []):
         wide = max(1.0, x(b) - x(a))
-        parts.append(f'<rect class="bad" x="{x(a):.1f}" y="{GAP / 2}" width="{wide:.1f}" height="{HEIGHT}"/>')
+        parts.append(f'<rect class="bad" x="{x(a):.1f}" y="0" width="{wide:.1f}" height="{HEIGHT}"/>')
     if zero:
-        parts.append(f'<line class="zero" x1="{LEFT}" x2="{WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>')
+        parts.append(f'<line class="zero" x1="0" x2="{WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>')
     points = " ".join(f"{x(t):.1f},{y(value):.1f}" for t, value in _outline(values))
     parts.append(f'<polyline class="line" points="{points}"/>')
     if first is not None:
-        parts.append(
-            f'<line class="first" x1="{x(first):.1f}" x2="{x(first):.1f}" y1="{GAP / 2}" y2="{HEIGHT + GAP / 2}"/>'
-        )
-    for value, at in ((high, GAP / 2 + 9), (low, HEIGHT + GAP / 2)):
-        parts.append(f'<text x="{LEFT - 6}" y="{at}" text-anchor="end">{value:.4g}</text>')
-    for t, anchor in ((0, "start"), (steps - 1, "end")):
-        parts.append(f'<text x="{x(t):.1f}" y="{HEIGHT + GAP + 5}" text-anchor="{anchor}">{t}</text>')
+        parts.append(f'<line class="first" x1="{x(first):.1f}" x2="{x(first):.1f}" y1="0" y2="{HEIGHT}"/>')
+    picture = (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label, quote=True)}">{"".join(parts)}</svg>'
+    )
     return (
-        f'<svg viewBox="0 0 {WIDTH + 4} {HEIGHT + GAP + 10}" role="img" aria-label="{escape(label, quote=True)}">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="chart"><div class="scale"><span>{high:.4g}</span><span>{low:.4g}</span></div>{picture}'
+        f'<div class="steps"><span>step 0</span><span>{steps - 1}</span></div></div>'
     )
 
 

@@ -59,8 +59,10 @@ function placeStates(machine, states, arrows) {
     });
     return { places, round: true };
   }
-  columns.forEach((column, x) => column.forEach((state, k) => {
-    places.set(state, { x: 135 * x, y: 108 * (k - (column.length - 1) / 2), out: -Math.PI / 2 });
+  columns.forEach((column, x) => column.forEach((state, k) => { // loops stand above, below the last of a column, and beside it
+    const between = k > 0 && k < column.length - 1 && x === columns.length - 1;
+    const out = between ? 0 : k > 0 && k === column.length - 1 ? Math.PI / 2 : -Math.PI / 2;
+    places.set(state, { x: 135 * x, y: 108 * (k - (column.length - 1) / 2), out });
   }));
   return { places, round: false };
 }
@@ -102,7 +104,7 @@ function drawMachine(machine, symbols, answers, steps, t) {
       reach.push(label);
     }
     lines.push([kind, svg("path", { d: path, class: "arrow " + kind, "marker-end": `url(#head-${kind})` })]);
-    if (!dense || lit || next) say(label[0], label[1], labels, "middle", "label " + kind);
+    if (!dense || lit || next) say(label[0], label[1], labels, from === to && a.out === 0 ? "start" : "middle", "label " + kind);
   }
   const first = places.get(machine.start);
   lines.push(["far", svg("path", { d: `M${first.x - 2.4 * RADIUS},${first.y} L${first.x - RADIUS - 3},${first.y}`, class: "arrow next", "marker-end": "url(#head-next)" })]);

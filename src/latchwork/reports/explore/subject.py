@@ -113,7 +113,7 @@ def _machine_data(machine: Machine | None, no_answer: int | None) -> Data | None
         "transitions": machine.transitions.tolist(),
         "outputs": machine.outputs.tolist(),
         "start": machine.start,
-        "noAnswer": no_answer,
+        "noAnswer": no_answer if no_answer in machine.outputs else None,  # it is asked for at every step
     }
 
 
