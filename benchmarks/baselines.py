@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from latchwork.training.loop import mean_loss
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +18,6 @@ from torch import nn
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines import make_baseline
 from latchwork.ops.dispatch import NAMES, use_backend
-from latchwork.training.loop import mean_loss
 from measure import interleave
 
 VOCABULARY = 20

@@ -16,8 +16,8 @@ import torch
 from run import OUT, problem
 
 from latchwork.automata import Machine
-from latchwork.machines.words import states_before
 from latchwork.learning.networks import make_network
+from latchwork.machines.words import states_before
 from latchwork.training import learn_by_length
 
 ROWS, LENGTH = 500, 40

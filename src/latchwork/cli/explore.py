@@ -38,7 +38,7 @@ def explore(
       latchwork explore runs/mine --task "latching(4)" --open
     """
     from latchwork import zoo
-    from latchwork.cli.automata import _model
+    from latchwork.cli.options import minmax_model
     from latchwork.files import write_text
     from latchwork.reports.explore import make_page, network_subject, regex_subject, zoo_subject
     from latchwork.tasks import make_task
@@ -61,7 +61,7 @@ def explore(
         elif made is None and model in zoo.names():
             subjects = [zoo_subject(model)]
         else:
-            subjects = [network_subject(_model(model), model, made)]
+            subjects = [network_subject(minmax_model(model, "explore"), model, made)]
     write_text(out, make_page(subjects, word=word))
     typer.echo(out)
     if show:

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from latchwork.automata import findings
 from latchwork.automata.certify import certify
 from latchwork.automata.findings import Counterexample, Proof, Unknown
-from latchwork.machines.machine import Machine
 from latchwork.automata.sampler import Sampler
+from latchwork.machines.machine import Machine
 from latchwork.seeds import generator
 from latchwork.tasks.task import IGNORE, Task
 from latchwork.training.engine import Training
