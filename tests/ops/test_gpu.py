@@ -307,6 +307,7 @@ for dtype in dtypes:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "dtypes"), [("80", ["float32", "float64", "float16"]), ("90", ["float32", "bfloat16"])]
 )

@@ -101,6 +101,7 @@ for dtype in [getattr(torch, name) for name in sys.argv[2:]]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "dtypes"), [("80", ["float32"]), ("90", ["bfloat16"])])
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(capability, dtypes, tmp_path):
     printed = run(COMPILE, capability, *dtypes, TRITON_CACHE_DIR=str(tmp_path))

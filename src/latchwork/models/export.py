@@ -34,7 +34,7 @@ def export_chunk(
     """Write an ONNX graph of `length` steps, as the model computes them in eval mode.
 
     Inputs: tokens (B, length) int64, and the two tensors of a State, conv (n_layers, B, d_model) and
-    x (n_layers, B, d_state); `model.initial_state(B)` is the one to begin with. Outputs: logits
+    x (n_layers, B, d_state); `model.initial_state(B)` is the first one. Outputs: logits
     (B, length, vocab_size), next_conv and next_x, to be given to the next call, of this graph or one of another length.
     batch_size: B; None leaves it open, at no cost in onnxruntime.
 
@@ -103,7 +103,7 @@ def _program(model: MinMaxRNC_LM, length: int, batch_size: int | None) -> ONNXPr
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """model.eval() for the time being, each module then as it was."""
+    """The model in eval mode within the block; afterwards each module has its own mode again."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -40,10 +40,10 @@ class MinMaxLayer(nn.Module):
     def forward(
         self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, drives: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """u (B, T, d_model); returns y like u, and the state to go on from.
+        """u (B, T, d_model); returns y like u, and the state after the last step.
 
-        reset: (B, T) bool; a sequence begins there, and nothing before it is seen. drives: what `drive` gives for u, if
-        the caller knows it (models/token_pairs.py); the result is the same.
+        reset: (B, T) bool; where true a new sequence begins, which sees nothing before it. drives: the result of
+        `drive` for u, if the caller has it already (models/token_pairs.py).
         """
         self.check(u, state, reset)
         fast = fast_layer.plan(self, u, state, reset, drives)
@@ -57,13 +57,13 @@ class MinMaxLayer(nn.Module):
     def before_neuron(
         self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What the neuron is given, like u, and the convolution's last input. before: (B, d_model), the last one."""
+        """The neuron's input, like u, and the convolution's last input. before: (B, d_model), its input before u."""
         mixed, before = self.conv(self.norm_conv(u), before, reset=reset)
         mixed = u + mixed
         return self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))), before
 
     def drive(self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
-        """What drives the recurrence, `neuron.project` of what the neuron is given."""
+        """The drives of the recurrence: `neuron.project` of the neuron's input."""
         return self.neuron.project(self.before_neuron(u, before, reset)[0])
 
     def check(self, u: Tensor, state: State | None, reset: Tensor | None) -> None:
