@@ -86,7 +86,7 @@ def test_a_long_sequence_has_the_gradients_of_the_definition(reset, draw):
         assert_backends_equal_the_definition(case, torch.randn_like(case["s"]), check)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(case=cases(draws=(*DRAWS, held)))
 def test_any_case_has_the_states_and_gradients_of_the_definition(case):
     check = assert_same_gradients if case["r"].dim() == 3 else assert_close_gradients

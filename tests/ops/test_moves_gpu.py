@@ -49,6 +49,7 @@ def compare(arguments, grad, exactly=True):
             torch.testing.assert_close(one, other, equal_nan=True, **({"rtol": 0, "atol": 0} if exactly else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resets", [None, 0.3, 1.0])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
