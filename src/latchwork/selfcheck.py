@@ -1,4 +1,4 @@
-"""Every kernel against its definition, forward and gradients, on the machine at hand, in a few seconds.
+"""Every kernel against its definition, forward and gradients, on this machine, in a few seconds.
 
 A case is a function that computes with the backend that `use_backend` names. It runs once by the definitions and once
 by the backend in question.

@@ -533,6 +533,7 @@ def test_trainer_trains_it(tmp_path):
     assert trainer.predict(rows).predictions.shape == (16, 12, 14)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true:UserWarning")
 def test_noise_on_the_embedding_of_neftune_reaches_the_training_and_leaves_with_it(tmp_path):
     pytest.importorskip("accelerate")

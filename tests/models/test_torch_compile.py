@@ -81,6 +81,7 @@ def test_one_graph_keeps_the_operations_of_the_layer_for_every_length_and_batch(
     assert forward["minmax_scan"] == 0
 
 
+@pytest.mark.slow
 def test_without_gradients_and_of_one_token_a_graph_equals_eager():
     model, recorder = make_model(50, n_layers=1, dtype=torch.float32), Recorder()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=recorder)

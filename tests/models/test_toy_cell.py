@@ -127,6 +127,7 @@ def test_its_states_are_watched_and_what_needs_a_minmax_form_says_what_it_lacks(
     assert "as made" in found.reason
 
 
+@pytest.mark.slow
 def test_a_compiled_model_has_the_toy_in_its_graph():
     model, tokens = make_model().eval(), make_tokens(2, 6, VOCABULARY)
     torch._dynamo.reset()

@@ -111,6 +111,7 @@ def assert_same_gradients(actual, expected, exactly=(True, True, True, True)):
             torch.testing.assert_close(one, other, equal_nan=True, **({"rtol": 0, "atol": 0} if exact else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 3])
 @pytest.mark.parametrize("resets", [None, 0.3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -119,6 +120,7 @@ def test_the_states_are_those_of_the_loop_bit_for_bit(shape, resets, chunk):
     assert_same_bits(gpu.forward(*inputs, chunk=chunk), reference_scan(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 3])
 @pytest.mark.parametrize("resets", [None, 0.3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -130,6 +132,7 @@ def test_the_gradients_are_those_of_the_loop_with_ties_shared(shape, resets, chu
     assert_same_gradients(found, definition(grad, *inputs), exactly=[len(shape) == 3] * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 3])
 @pytest.mark.parametrize("draw", [continuous, ties, special])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -239,6 +242,7 @@ def test_slices_and_expansions_are_read_where_they_are(chunk):
         assert_same_gradients(found, definition(check, *inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 3])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_composed_steps_do_not_depend_on_the_bracketing(shape, chunk):
@@ -307,6 +311,7 @@ for dtype in dtypes:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "dtypes"), [("80", ["float32", "float64", "float16"]), ("90", ["float32", "bfloat16"])]
 )

@@ -49,6 +49,7 @@ def compare(arguments, grad, exactly=True):
             torch.testing.assert_close(one, other, equal_nan=True, **({"rtol": 0, "atol": 0} if exactly else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resets", [None, 0.3, 1.0])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -101,6 +102,7 @@ for dtype in [getattr(torch, name) for name in sys.argv[2:]]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("capability", "dtypes"), [("80", ["float32"]), ("90", ["bfloat16"])])
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(capability, dtypes, tmp_path):
     printed = run(COMPILE, capability, *dtypes, TRITON_CACHE_DIR=str(tmp_path))

@@ -2,29 +2,21 @@
 
 import pytest
 import torch
-from hypothesis import given
 from scan_cases import (
     BACKENDS,
-    DEGREES,
     DRAWS,
     DTYPES,
     LAYOUTS,
-    LENGTHS,
     RESETS,
-    UNITS,
-    WIDTHS,
-    assert_backends_equal_the_definition,
     assert_same,
     assert_same_gradients,
     assert_same_states,
-    cases,
     continuous,
     extreme,
     held,
     make_case,
     run,
     tied,
-    with_nan,
 )
 
 from latchwork import minmax_scan
@@ -46,43 +38,17 @@ def test_the_definition_is_a_loop_of_steps(unit):
         assert_same_states(states[:, t], x + 0.0)
 
 
-@each_dtype
-@each_draw
-@pytest.mark.parametrize("D", WIDTHS)
-def test_every_width_of_degree_one_equals_the_definition(D, draw, dtype):
-    case = make_case((2, 9, D), draw, dtype, reset="random", state=True)
-    assert_backends_equal_the_definition(case)
-
-
-@each_dtype
-@pytest.mark.parametrize("N", DEGREES)
-@pytest.mark.parametrize("U", UNITS)
-def test_every_degree_and_number_of_units_equals_the_definition(U, N, dtype):
-    for draw in (continuous, tied, with_nan):
-        case = make_case((2, 4, U, N), draw, dtype, reset="random", state=True)
-        assert_backends_equal_the_definition(case)
-
-
-@each_reset
-@each_draw
-@both_degrees
-@pytest.mark.parametrize("T", LENGTHS)
-def test_every_length_and_reset_equals_the_definition(T, unit, draw, reset):
-    case = make_case((2, T, *unit), draw, reset=reset)
-    assert_backends_equal_the_definition(case)
-
-
-@each_backend
-@each_dtype
 @both_degrees
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides_do_not_matter(layout, unit, dtype, backend):
-    case = make_case((2, 9, *unit), tied, dtype, reset="random", state=True, layout=layout)
-    case["x0"] = case["x0"].transpose(0, -1).contiguous().transpose(0, -1)
-    case["state"] = case["state"][:1].expand_as(case["x0"])
-    case["reset"] = case["reset"].T.contiguous().T
-    plain = {name: a.contiguous() for name, a in case.items()}
-    assert_same_states(run(case, backend), run(plain, "reference"))
+def test_strides_do_not_matter(layout, unit):
+    for dtype in DTYPES:
+        case = make_case((2, 9, *unit), tied, dtype, reset="random", state=True, layout=layout)
+        case["x0"] = case["x0"].transpose(0, -1).contiguous().transpose(0, -1)
+        case["state"] = case["state"][:1].expand_as(case["x0"])
+        case["reset"] = case["reset"].T.contiguous().T
+        expected = run({name: a.contiguous() for name, a in case.items()}, "reference")
+        for backend in BACKENDS:
+            assert_same_states(run(case, backend), expected)
 
 
 @each_backend
@@ -98,20 +64,15 @@ def test_one_row_of_x0_and_state_serves_all_of_the_batch(state, unit, backend):
     assert_same_states(run(case, backend), run(case, "reference"))
 
 
-@given(case=cases())
-def test_any_case_equals_the_definition(case):
-    assert_backends_equal_the_definition(case)
-
-
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
-@each_dtype
 @pytest.mark.parametrize("unit", [(5,), (3, 1), (3, 3)], ids=str)
 @pytest.mark.parametrize("T", [3, 1030])
-def test_a_zero_is_always_positive(T, unit, dtype, backend):
-    zeros = -torch.zeros(1, T, *unit, *unit[1:], dtype=dtype)
-    s = zeros[..., 0] if len(unit) == 2 else zeros
-    x = minmax_scan(zeros, s, s[:, 0], backend=backend)
-    assert not x.signbit().any()
+def test_a_zero_is_always_positive(T, unit, backend):
+    for dtype in DTYPES:
+        zeros = -torch.zeros(1, T, *unit, *unit[1:], dtype=dtype)
+        s = zeros[..., 0] if len(unit) == 2 else zeros
+        x = minmax_scan(zeros, s, s[:, 0], backend=backend)
+        assert not x.signbit().any()
 
 
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
@@ -143,10 +104,9 @@ BEFORE = {"numbers": None, "nan": torch.nan, "inf": torch.inf, "-inf": -torch.in
 
 @pytest.mark.parametrize("backend", ["reference", *BACKENDS])
 @both_degrees
-@pytest.mark.parametrize(
-    ("cut", "before"), [*((cut, before) for cut in (1, 4, 8) for before in BEFORE), (1025, "numbers"), (1025, "nan")]
-)
-def test_a_reset_lets_nothing_through(before, cut, unit, backend):
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("cut", [1, 8, pytest.param(1025, marks=pytest.mark.slow)])
+def test_a_reset_lets_nothing_through(cut, before, unit, backend):
     T = cut + 5
     case = make_case((2, T, *unit), tied, state=True)
     case["reset"] = (torch.arange(T) == cut).expand(2, T)

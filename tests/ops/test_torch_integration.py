@@ -97,6 +97,7 @@ def test_one_graph_serves_every_length_and_batch():
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of torch to itself, when inductor is first imported
 def test_inductor_fuses_around_the_op_and_changes_nothing():

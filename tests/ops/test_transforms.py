@@ -148,6 +148,7 @@ def test_every_transform_of_torch_func_gives_what_the_definition_gives(reset, un
         torch.testing.assert_close(transformed(ours), transformed(definition))
 
 
+@pytest.mark.slow
 def test_a_compiled_scan_does_not_lose_a_tangent():
     case, names, given = draw_case((5,), tied, "random", state=True)
     inputs, expected = [case[name] for name in names], tangent(case, given)

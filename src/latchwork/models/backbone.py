@@ -18,7 +18,7 @@ from latchwork.ops import distributed
 
 
 class MinMaxRNC(nn.Module):
-    """u (B, T, d_model) to y of the same shape, through n_layers layers, and the state to go on from.
+    """u (B, T, d_model) to y of the same shape, through n_layers layers, and the state after the last step.
 
     gradient_checkpointing: an attribute; if true, a layer's activations are computed again in the backward pass
     instead of kept.
@@ -51,10 +51,10 @@ class MinMaxRNC(nn.Module):
     ) -> tuple[Tensor, State]:
         """y and the state after the last step.
 
-        state: what an earlier call returned, to go on; None begins anew. reset: (B, T) bool; where true, a sequence
-        begins, and neither recurrence nor convolution sees what was before. chunk_size: go through T in pieces of that
-        many steps, so that without gradients the extra memory does not grow with T. drives: of the
-        first layer, see MinMaxLayer.
+        state: what an earlier call returned, to continue its sequences; None starts new ones. reset: (B, T) bool;
+        where true, a new sequence begins: recurrence and convolution see nothing before it. chunk_size: compute T in
+        pieces of that many steps, so that without gradients the extra memory does not grow with T. drives: those of
+        the first layer, see MinMaxLayer.
         """
         self.check(u, state, reset, chunk_size)
         if chunk_size is None or u.shape[1] <= chunk_size:

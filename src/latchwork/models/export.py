@@ -45,7 +45,7 @@ def export_chunk(
     """Write an ONNX graph of `length` steps, as the model computes them in eval mode.
 
     Inputs: tokens (B, length) int64, and the two tensors of a State, conv (n_layers, B, d_model) and
-    x (n_layers, B, d_state); `model.initial_state(B)` is the one to begin with. Outputs: logits
+    x (n_layers, B, d_state); `model.initial_state(B)` is the first one. Outputs: logits
     (B, length, vocab_size), next_conv and next_x, to be given to the next call, of this graph or one of another length.
     batch_size: B; None leaves it open, at no cost in onnxruntime. symbol_names, output_names: of the first tokens, and
     of the first logits, as those of a `Machine`; they are kept in the file's metadata, as JSON under

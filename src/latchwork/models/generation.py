@@ -146,7 +146,7 @@ def _steps(
 
 @contextmanager
 def _eval(model: torch.nn.Module) -> Iterator[None]:
-    """All parts in eval mode for the time being; each gets its own mode back."""
+    """All parts in eval mode within the block; afterwards each has its own mode again."""
     training = [part for part in model.modules() if part.training]
     for part in training:
         part.training = False

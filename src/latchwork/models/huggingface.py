@@ -64,7 +64,7 @@ State.is_croppable = False  # type: ignore[attr-defined]
 
 @dataclass
 class MinMaxRNCOutput(ModelOutput):
-    """loss: (), if labels were given. logits: (B, T, vocab_size). state: to go on from, if use_cache.
+    """loss: (), if labels were given. logits: (B, T, vocab_size). state: that after the last step, if use_cache.
 
     hidden_states: n_layers + 1 times (B, T, d_model), the input of each layer and what the head is given.
     """

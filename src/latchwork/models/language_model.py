@@ -19,10 +19,10 @@ from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
 
 
 class MinMaxRNC_LM(nn.Module):
-    """Tokens (B, T) to logits (B, T, vocab_size), and the state to go on from.
+    """Tokens (B, T) to logits (B, T, vocab_size), and the state after the last token.
 
     Tokens, prompts and targets are int64 or int32; bool, smaller integers and floats are errors, here as in every
-    method. With tie_weights the head is the embedding, transposed; else a matrix of its own.
+    method. With tie_weights the head is the embedding, transposed; without it the head has its own matrix.
 
     >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small())
     >>> tokens = torch.randint(20, (4, 33))
@@ -77,7 +77,7 @@ class MinMaxRNC_LM(nn.Module):
     ) -> tuple[Tensor, State]:
         """Logits (B, T, vocab_size) and the state after the last token; arguments as in MinMaxRNC.
 
-        With chunk_size all but the logits themselves is of constant size; `stream` is for reducing them on the way.
+        With chunk_size only the logits grow with T. `stream` gives them in pieces, to be reduced one by one.
         """
         self.check(tokens, state, reset, chunk_size)
         if chunk_size is None or tokens.shape[1] <= chunk_size:
@@ -163,7 +163,7 @@ class MinMaxRNC_LM(nn.Module):
 
         If all are left out the loss is 0, and so is its gradient: padding changes nothing. (torch's `F.cross_entropy`
         has NaN, which would end a training.) A target that is neither a token nor ignore_index is an error.
-        The logits are never all there at once, which for a large vocabulary saves most of the memory. To call it on a
+        The logits are never all in memory at once, which for a large vocabulary saves most of it. To call it on a
         model under FSDP, register it:
         `torch.distributed.fsdp.register_fsdp_forward_method(model, "loss")`.
         """
@@ -191,10 +191,10 @@ class MinMaxRNC_LM(nn.Module):
         seed: int | None = None,
         stop_token: int | None = None,
     ) -> Tensor:
-        """Go on from prompts, and return only what is new: (B, max_new_tokens), or fewer if every row has stopped.
+        """Continue prompts and return the new tokens only: (B, max_new_tokens), or fewer if every row has stopped.
 
-        prompt: (T,) or (B, T) tokens, or a list of prompts of any lengths; each goes on as if it were alone. Logits
-        that hold a NaN, or whose largest is infinite, are an error.
+        prompt: (T,) or (B, T) tokens, or a list of prompts of any lengths; each is continued as if it were alone.
+        Logits that hold a NaN, or whose largest is infinite, are an error.
         temperature: 0 takes the best token. top_k: draw from the k best only. top_p: draw from the fewest tokens that
         together have this probability. seed: of the draws; None takes torch's own generator. stop_token: a row that
         has drawn it repeats it.

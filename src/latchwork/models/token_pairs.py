@@ -1,8 +1,8 @@
-"""The first layer sees few distinct inputs: everything before its recurrence depends on two tokens alone.
+"""The first layer has few distinct inputs: everything before its recurrence depends on two tokens only.
 
-So its drives are computed once for each pair (token before, token) and looked up. Each pair is to the layer a sequence
-of one step, whose state says what was before. The rule is that of modules/fast_layer.py: only where every part is as
-made and nothing looks in.
+So its drives are computed once for each pair (token before, token) and looked up. To the layer, a pair is a sequence of
+one step, whose state holds the token before. The rule is that of modules/fast_layer.py: it is done only where every
+part is as made and has no hooks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ SHORTEST = 1024  # B T below which sorting the pairs is not worth it
 def first_drives(
     model: MinMaxRNC_LM, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
 ) -> Tensor | None:
-    """`drive` of the first layer for tokens (B, T), by distinct pairs, or None where these do not serve or do not pay.
+    """`drive` of the first layer for tokens (B, T), by distinct pairs, or None if that is not allowed or not faster.
 
-    If the vocabulary is small all pairs are taken, and no size depends on the tokens. Else the pairs are sorted and
-    counted, where that costs little: on the CPU, and not in a compiled graph. An exported graph is for all sizes, which
-    may then decide nothing: it has no pairs.
-    table: what `drive_table` gave, if it was asked.
+    With a small vocabulary all pairs are computed, and no size depends on the tokens. Else the pairs are sorted and
+    counted, on the CPU and not in a compiled graph. An exported graph has no pairs, since it is for all sizes.
+    table: the result of `drive_table`, if there is one.
     """
-    if transforms.exporting() or not _serves(model):
+    if transforms.exporting() or not _allowed(model):
         return None
     B, T = tokens.shape
     V, few = model.vocab_size, B * T // 2
@@ -64,18 +63,18 @@ def first_drives(
 
 
 def drive_table(model: MinMaxRNC_LM, steps: int) -> Tensor | None:
-    """The drives of every pair of tokens, for many calls of `first_drives` without gradients; None if it does not pay.
+    """The drives of every pair of tokens, for many calls of `first_drives` without gradients; None if not faster.
 
     steps: how many tokens there are in all.
     """
     V = model.vocab_size
-    if torch.is_grad_enabled() or steps < 2 * V**2 or not _serves(model):
+    if torch.is_grad_enabled() or steps < 2 * V**2 or not _allowed(model):
         return None
     return _drive_pairs(model, torch.arange(V * (V + 1), device=model.embedding.weight.device))
 
 
-def _serves(model: MinMaxRNC_LM) -> bool:
-    """Whether equal pairs have equal drives, and nobody looks at what is between the tokens and the drives."""
+def _allowed(model: MinMaxRNC_LM) -> bool:
+    """Whether equal pairs have equal drives, and no hook sees what is between the tokens and the drives."""
     embedding, layer = model.embedding, _first_layer(model)
     return (
         transforms.unfit() is None

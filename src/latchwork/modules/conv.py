@@ -18,7 +18,7 @@ def shift(u: Tensor, first: Tensor | None, reset: Tensor | None) -> Tensor:
 
 
 def last_input(u: Tensor, state: Tensor | None) -> Tensor:
-    """What the next call's convolution sees as the input before: u[:, -1], or for no steps what it was."""
+    """The input that the next call sees as the one before: u[:, -1], or the state if u has no steps."""
     if u.shape[1]:
         return u[:, -1]
     return u.new_zeros(u.shape[0], u.shape[2]) if state is None else state

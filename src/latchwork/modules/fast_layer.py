@@ -1,8 +1,8 @@
 """The one fast path of a layer: when it may be taken, and how.
 
-`MinMaxLayer.forward` is the definition. `plan` asks once whether the parts are as this library makes them and whether
-the C++ kernel takes these tensors; if so, what comes before the recurrence is one operation, and recurrence, gate,
-output and residual are another (ops/layer.py). Both give what the parts give, to rounding, and the states bit for bit.
+`MinMaxLayer.forward` is the definition. `plan` checks once that the parts are unchanged and that the C++ kernel takes
+these tensors. If so, everything before the recurrence is one operation, and recurrence, gate, output and residual are
+another (ops/layer.py). Both equal the parts to rounding, and the states bit for bit.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def plan(
     drives: Tensor | None,
     last: Tensor | None = None,
 ) -> Callable[[], tuple[Tensor, State]] | None:
-    """`layer.forward` of these arguments as a function that runs it fast, or None where the parts are to be called.
+    """A function that computes `layer.forward` of these arguments fast, or None if the parts must be called.
 
-    Where drives are given, only what follows them is left to do, and the parts must be as made.
+    With drives, only the steps after them are computed, and the caller has checked that the parts are as made.
     """
     before, x = (None, None) if state is None else state
     if distributed.is_split():
@@ -72,7 +72,7 @@ def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
 
 
 def is_as_made(layer: MinMaxLayer) -> bool:
-    """Whether every part is of a kind that this library makes, and calling it runs its forward and nothing more."""
+    """Whether every part is of a class of this library, and a call of it runs its forward and nothing else."""
     conv, ffn, neuron, norm = layer.conv, layer.ffn, layer.neuron, layer.norm_conv
     if (
         type(conv) not in (BasicConv, GatedConv)
@@ -101,13 +101,13 @@ def is_as_made(layer: MinMaxLayer) -> bool:
 
 
 def _is_plain(neuron: MinMaxNeuron) -> bool:
-    """Whether the second operation is for this neuron: scalars that are not on a grid."""
+    """Whether the second operation can compute this neuron: it has scalars only, not rounded to levels."""
     cell: Any = neuron.cells[0]
     return len(neuron.cells) == 1 and type(cell) is ScalarCell and cell.levels is None
 
 
 def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
-    """Whether the kernel computes this layer with these tensors, and it pays."""
+    """Whether the kernel can compute this layer with these tensors, and is faster."""
     if u.shape[2] > WIDEST or not (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST):
         return False
     ffn, neuron = layer.ffn, layer.neuron

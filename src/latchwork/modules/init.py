@@ -27,7 +27,7 @@ def kaiming_init_(weight: Tensor) -> None:
 
 @torch.no_grad()
 def spread_init_(bias_r: Tensor, bias_s: Tensor, reach: float = 1.0, slack: float = 0.3) -> None:
-    """Each latch around a level of its own: c uniform in +-reach, b_r = c + slack and b_s = c - slack.
+    """Each latch around its own level: c uniform in +-reach, b_r = c + slack and b_s = c - slack.
 
     With all biases 0 every latch starts at one level, that of x0, where few inputs set or reset it.
     """
@@ -38,7 +38,7 @@ def spread_init_(bias_r: Tensor, bias_s: Tensor, reach: float = 1.0, slack: floa
 
 @torch.no_grad()
 def levels_init_(x0: Tensor, lowest: float = -1.0) -> None:
-    """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, in an order of its own."""
+    """Each row of x0 (U, N): the N levels from lowest to 1, evenly spaced, each row in its own random order."""
     units, degree = x0.shape
     order = torch.rand(units, degree).argsort(-1)
     x0.copy_(torch.linspace(lowest, 1, degree)[order])

@@ -47,11 +47,11 @@ class MinMaxLayer(nn.Module):
         drives: Tensor | None = None,
         last: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """u (B, T, d_model); returns y like u, and the state to go on from.
+        """u (B, T, d_model); returns y like u, and the state after the last step.
 
-        reset: (B, T) bool; a sequence begins there, and nothing before it is seen. drives: what `drive` gives for u, if
-        the caller knows it (models/token_pairs.py); the result is the same. last: (B,), the step after which each row's
-        state is returned, for rows that end early; None is the last of all.
+        reset: (B, T) bool; where true a new sequence begins, which sees nothing before it. drives: the result of
+        `drive` for u, if the caller has it already (models/token_pairs.py). last: (B,), the step after which
+        each row's state is returned, for rows that end early; None is the last of all.
         """
         self.check(u, state, reset)
         fast = fast_layer.plan(self, u, state, reset, drives, last)
@@ -65,7 +65,7 @@ class MinMaxLayer(nn.Module):
     def before_neuron(
         self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None, last: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What the neuron is given, like u, and the convolution's last input. before: (B, d_model), the last one."""
+        """The neuron's input, like u, and the convolution's last input. before: (B, d_model), its input before u."""
         normed = self.norm_conv(u)
         mixed, before = self.conv(normed, before, reset=reset)
         if last is not None:
@@ -74,7 +74,7 @@ class MinMaxLayer(nn.Module):
         return self.norm_neuron(mixed + self.ffn(self.norm_ffn(mixed))), before
 
     def drive(self, u: Tensor, before: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
-        """What drives the recurrence, `neuron.project` of what the neuron is given."""
+        """The drives of the recurrence: `neuron.project` of the neuron's input."""
         return self.neuron.project(self.before_neuron(u, before, reset)[0])
 
     def check(self, u: Tensor, state: State | None, reset: Tensor | None) -> None:

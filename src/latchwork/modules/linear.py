@@ -8,7 +8,7 @@ from latchwork.ops.matvec import linear
 
 
 def has_hooks(*modules: nn.Module) -> bool:
-    """Whether calling one of them runs more than its class's forward: then no way around it may be taken."""
+    """Whether a call of one of them runs more than its class's forward. Then it must be called, not bypassed."""
     for module in modules:
         if (
             module._forward_hooks
@@ -28,7 +28,7 @@ def has_hooks(*modules: nn.Module) -> bool:
 
 
 class Linear(nn.Linear):
-    """nn.Linear in all but one thing: a vector or a few, without gradients, on the CPU, goes to our own kernel."""
+    """nn.Linear, but on the CPU a few vectors go to our own kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., inputs) to (..., outputs)."""

@@ -43,10 +43,10 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
-    """torch's `F.cross_entropy`, but the mean of nothing is 0, and so is its gradient; torch has NaN.
+    """torch's `F.cross_entropy`, but where all targets are ignored the loss and its gradient are 0; torch has NaN.
 
-    logits: (N, V), targets: (N,), int64 or int32, in 0..V-1 or ignore_index. So a batch that is all padding changes
-    nothing, whether it is a step of its own or one of several whose gradients are added.
+    logits: (N, V), targets: (N,), int64 or int32, in 0..V-1 or ignore_index. So a batch of padding alone changes
+    nothing, also where the gradients of several batches are added.
     """
     _check_targets(targets, logits.shape[-1], ignore_index)
     loss = F.cross_entropy(logits, targets.long(), ignore_index=ignore_index)
@@ -54,7 +54,7 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100
 
 
 def _check_targets(targets: Tensor, classes: int, ignore_index: int) -> None:
-    """Their type; and their range on the CPU, where it costs little. A GPU checks it when it looks them up."""
+    """Check their type, and on the CPU their range. A GPU checks the range when it looks them up."""
     if targets.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"targets must be int64 or int32; got {targets.dtype}")
     if targets.device.type == "cpu" and not transforms.hides_numbers():

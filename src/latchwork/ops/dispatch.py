@@ -37,7 +37,7 @@ BACKENDS: dict[str, dict[str, ModuleType]] = {  # of each operation, in order of
     "scan": {"triton": triton_scan, "cpu": cpu_scan, "torch": torch_scan},
     "moves": {"triton": triton_moves, "cpu": cpu_moves, "torch": torch_moves},
     "choice": {"cpu": cpu_choice, "torch": torch_choice},
-    "layer": {"cpu": cpu_layer},  # elsewhere the parts of the layer are called, each with operations of its own
+    "layer": {"cpu": cpu_layer},  # without it, the parts of the layer are called
     "cross_entropy": {"cpu": cpu_cross_entropy, "torch": torch_cross_entropy},
     "matvec": {"cpu": cpu_matvec, "torch": torch_matvec},
     "temporal": {"cpu": cpu_temporal, "torch": torch_temporal},

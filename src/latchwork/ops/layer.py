@@ -76,7 +76,7 @@ def unfit(u: Tensor, *others: Tensor | None) -> str | None:
     for each in given:
         if each.device.type != "cpu" or each.dtype not in (torch.float32, torch.bool):
             return f"a tensor is {each.dtype} on {each.device}; it takes float32 on the CPU"
-    return None if readable(*given) else "a tensor's numbers are not in memory as they are"
+    return None if readable(*given) else "a tensor is a subclass or a negated view, whose memory the kernel cannot read"
 
 
 def _drive_fake(u: Tensor, first: Any, reset: Any, seed: Any, *rest: Any) -> tuple[Tensor, Tensor]:

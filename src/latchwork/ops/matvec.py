@@ -1,4 +1,4 @@
-"""linear and int8_linear: a matrix times a few vectors, which is what decoding spends its time on."""
+"""linear and int8_linear: a matrix times a few vectors. Decoding spends most of its time on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latchwork.ops.torch import matvec as plain
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """F.linear; on the CPU a vector or a few are read at the speed of the memory."""
+    """F.linear. On the CPU, for a few vectors, it is as fast as the weight can be read from memory."""
     return _linear(x, weight, None, bias)
 
 

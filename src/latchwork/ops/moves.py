@@ -106,7 +106,7 @@ def selection_as_minmax(
 ) -> Step:
     """r (..., U, N, N) and s (..., U, N) of the MinMax step that equals a selection, for states from low to high.
 
-    choice: (..., U, N). low, high: (U,) or numbers; infinities serve any state.
+    choice: (..., U, N). low, high: (U,) or numbers; infinities are right for any state.
     """
     units, degree = choice.shape[-2:]
     low, high = (torch.as_tensor(each, dtype=dtype, device=choice.device) for each in (low, high))
@@ -120,7 +120,7 @@ def selection_as_minmax(
 def transformation_as_minmax(choice: Tensor, high: Tensor | float, dtype: torch.dtype) -> Step:
     """r (..., U, N, N) and s (..., U, N) of the MinMax step that equals a transformation, for states from 0 to high.
 
-    choice: (..., U, N). high: (U,) or a number; infinity serves any state.
+    choice: (..., U, N). high: (U,) or a number; infinity is right for any state.
     """
     units, degree = choice.shape[-2:]
     high = torch.as_tensor(high, dtype=dtype, device=choice.device).expand(units)[:, None, None]
@@ -176,7 +176,7 @@ def _check_arguments(
 
 def _check_levels(x0: Tensor, state: Tensor | None) -> None:
     if x0.device.type != "cpu" or hides_numbers():
-        return  # on a GPU, to look at a number is to wait for it
+        return  # on a GPU, reading a number means waiting for it
     for name, value in {"x0": x0, "state": x0 if state is None else state}.items():
         if value.numel() and (least := value.detach().amin()) < 0:
             raise ValueError(f"{name} must be at least 0; got {least.item()}")

@@ -1,7 +1,7 @@
-"""Rows of numbers in time: the recurrence of one state scalar in either direction, and the best of a sliding window.
+"""latch and window: the recurrence of one state scalar in either direction, and the maximum of a sliding window.
 
-The operators of temporal logic are made of these. Rows are (B, T). On the CPU in C++ (csrc/temporal.cpp) for float32
-and float64; elsewhere in plain torch with the same values. All is linear in T, whatever the window.
+The operators of temporal logic are made of these. Rows are (B, T). Every backend gives the same values, in time linear
+in T for a window of any width.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def latch(r: Tensor | None, s: Tensor | None, start: float, step: Step = 1) -> T
 def window(x: Tensor, low: int, high: int, *, minimum: bool = False) -> Tensor:
     """The maximum (or minimum) of x (B, T) over the steps t + low to t + high that are in the row.
 
-    Of no step it is -infinity (or +infinity). A NaN in the window gives NaN. The gradient is shared evenly by the
-    steps that attain the value.
+    A window without steps gives -infinity (or +infinity). A NaN in the window gives NaN. The gradient is shared
+    evenly by the steps that attain the value.
     >>> window(torch.tensor([[1.0, 5.0, 2.0, 0.0]]), -1, 0)
     tensor([[1., 5., 5., 2.]])
     """

@@ -1,7 +1,7 @@
-"""What differentiates or batches a computation from outside: torch.func, and forward-mode derivatives.
+"""Transforms of a computation from outside: torch.func, forward-mode derivatives, compiling and exporting.
 
-Our kernels see numbers alone: a tangent, or a dimension that torch.func keeps apart, would be lost there without a
-word. So every door asks here first, and takes plain torch operations where there is either.
+Our kernels see only numbers. They would silently lose a tangent, or a batch dimension of torch.func.vmap. So every
+operation asks here first, and uses plain torch operations where there is one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def forward_mode() -> bool:
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:
-    """Whether any of these has a forward-mode tangent, or may have one: a compiler does not see it."""
+    """Whether any of these tensors has a forward-mode tangent. While compiling, whether one may have it."""
     if forward_ad._current_level < 0:
         return False
     if torch.compiler.is_compiling():
@@ -29,12 +29,12 @@ def has_tangent(*tensors: Tensor | None) -> bool:
 
 
 def exporting() -> bool:
-    """Whether torch.export makes a graph, which is for all sizes and knows no operation of ours but `minmax_scan`."""
+    """Whether torch.export is making a graph. It is for all sizes, and `minmax_scan` is its only operation of ours."""
     return bool(_exporting())
 
 
 def hides_numbers() -> bool:
-    """Whether no number of a tensor may be looked at: torch.compile does not have it yet, and vmap has many."""
+    """Whether a tensor's numbers cannot be read now: torch.compile does not have them yet, and vmap has many."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 

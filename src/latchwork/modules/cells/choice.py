@@ -1,4 +1,4 @@
-"""What cells share whose steps move whole levels: logits that choose, and the temperature of their gradient."""
+"""The base of cells that move whole levels: logits that choose, and the temperature of their gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latchwork.ops import distributed
 
 
 class ChoiceCell(Cell):
-    """Units of `degree` scalars whose every step moves whole levels, so that no training blurs them.
+    """Units of `degree` scalars. A step moves whole levels and never mixes them.
 
     Logits choose the move, and the largest wins. The gradient is a surrogate, that of their softmax (ops/moves.py).
     levels: round x0 to that many levels. temperature: of the softmax in the gradient; see `set_temperature`.
@@ -28,7 +28,7 @@ class ChoiceCell(Cell):
         self.degree, self.levels, self.temperature = degree, levels, 1.0
 
     def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
-        """Nearly no preference, and distinct levels; s_r_init has no part in it."""
+        """Nearly equal logits and distinct levels; s_r_init is not used."""
         choice_init_(weight, weight.shape[1])
         levels_init_(x0.view(-1, self.degree), lowest=self.lowest)
 
@@ -43,7 +43,7 @@ class ChoiceCell(Cell):
         return x0 if self.levels is None else round_to_levels(x0, self.levels)
 
     def logits(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(..., U, N, N), and of taking x0 (..., U, N), or None, out of z (..., width)."""
+        """The logits (..., U, N, N) in z (..., width), and those of taking x0 (..., U, N), or None."""
         rows = self.size * self.degree
         own = None if self.width == rows else in_units(z[..., rows:], self.degree, 1)
         return in_units(z[..., :rows], self.degree, 2), own

@@ -28,7 +28,7 @@ class MatrixCell(Cell):
         self.degree, self.levels = degree, levels
 
     def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
-        """s_r_init is for s alone, one below what it is for scalars."""
+        """s_r_init is for s only; its bias is lower by 1 than that of scalars."""
         n, rows = self.degree, self.size * self.degree
         if s_r_init in ("kaiming", "asymmetric"):
             kaiming_init_(weight[rows:])

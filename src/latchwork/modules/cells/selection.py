@@ -22,7 +22,7 @@ class SelectionCell(ChoiceCell):
     def forward(self, z: Tensor, x0: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
         """See Cell."""
         x0, state = in_units(x0, self.degree, 1), None if state is None else in_units(state, self.degree, 1)
-        if exporting() or self.is_split(z):  # there, one kind of recurrence serves all
+        if exporting() or self.is_split(z):  # these know only the MinMax recurrence
             return minmax_scan(*self.as_minmax(z, x0), x0, state=state, reset=reset).flatten(2)
         weights, choice = choose_rows(*self.logits(z), temperature=self.temperature)
         return selection_scan(weights, choice, x0, s=x0, state=state, reset=reset).flatten(2)

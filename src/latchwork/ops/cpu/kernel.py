@@ -18,9 +18,9 @@ DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 
 
 
 def _load() -> ctypes.CDLL | str | RuntimeError:
-    """The library; or why there is none; or what is wrong with the one there is, which nothing else may replace.
+    """The library. Or a text: why there is none, so that other backends run. Or an error: what is wrong with it.
 
-    It is loaded after torch, whose OpenMP threads it then shares.
+    It is loaded after torch, to share torch's OpenMP threads.
     """
     found = importlib.util.find_spec("latchwork._kernel")
     if found is None or found.origin is None:
@@ -69,7 +69,7 @@ def library() -> ctypes.CDLL:
 
 
 def readable(*tensors: Tensor) -> bool:
-    """Whether the kernel may read these where they stand: ordinary dense tensors whose numbers are those in memory."""
+    """Whether the kernel may read the memory of these: ordinary dense tensors on the CPU, and no negated views."""
     compiling = torch.compiler.is_compiling()  # in a graph no tensor is a negated view
     for a in tensors:
         if type(a) not in (Tensor, torch.nn.Parameter) or a.device.type != "cpu" or a.layout is not torch.strided:
@@ -88,7 +88,7 @@ def empty(shape: torch.Size, like: Tensor) -> Tensor:
 
 
 def inner_contiguous(a: Tensor, inner: int) -> Tensor:
-    """`a` itself if its last `inner` dimensions are contiguous, whatever the strides before them; else a copy."""
+    """`a` itself if its last `inner` dimensions are contiguous, else a copy. The other strides may be any."""
     expected = 1
     for size, stride in zip(reversed(a.shape[-inner:]), reversed(a.stride()[-inner:]), strict=True):
         if size != 1 and stride != expected:
@@ -105,7 +105,7 @@ def attach(problem: ctypes.Structure, *, time: bool, **tensors: Tensor | None) -
 
 
 def call(name: str, problem: ctypes.Structure) -> int:
-    """Run a function of the kernel; what it returns, 0 where all went well."""
+    """Run a function of the kernel and return its code, 0 for success."""
     kernel = _loaded if isinstance(_loaded, ctypes.CDLL) else library()
     return check(name, getattr(kernel, name)(ctypes.byref(problem)))
 
@@ -113,7 +113,7 @@ def call(name: str, problem: ctypes.Structure) -> int:
 def check(name: str, code: int) -> int:
     """What a function of the kernel returned; an error where it could not do its work."""
     if code == abi.NO_MEMORY:
-        raise MemoryError(f"there is no memory for what {name} needs to work in")
+        raise MemoryError(f"{name} could not allocate the memory that it works in")
     if code == abi.NO_SUCH_DTYPE:
         raise RuntimeError("the C++ kernel was built by a compiler without this dtype; use backend='torch'")
     return code

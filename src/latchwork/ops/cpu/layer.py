@@ -23,7 +23,7 @@ ACTIVATIONS = ("relu", "relu^2", "swish")  # as csrc/abi.h numbers them
 
 
 class Weights(NamedTuple):
-    """Every tensor that is learnt before the recurrence, as csrc/abi.h has them; None where there is none.
+    """Every parameter used before the recurrence, in the order of csrc/abi.h; None where there is none.
 
     conv: (d, 2 d), or with a gated convolution g (d).
     """
@@ -87,7 +87,7 @@ def tape_width(weights: Sequence[Any]) -> int:
     return int(kernel.library().latchwork_layer_tape(ctypes.byref(probe)))
 
 
-# The weights are arguments of their own: torch takes a list of tensors apart at every call, which costs more.
+# Each weight is one argument: a list of tensors would cost more, since torch unpacks it at every call.
 def drive(u: Tensor, first: Any, reset: Any, seed: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
     """The drives z, and the numbers kept for the gradient. rest: the weights, the options, and whether to keep them."""
     u, first, reset, *weights = _contiguous(u, first, reset, *rest[:COUNT])

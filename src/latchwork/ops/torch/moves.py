@@ -16,7 +16,7 @@ def unfit(weights: Tensor) -> None:
 
 
 def check_choice(choice: Tensor, options: int) -> None:
-    """Raise an error where a choice is not one of the options. Not on a GPU, which would have to be waited for."""
+    """Raise an error if a choice is not one of the options. It is skipped on a GPU, where reading a number waits."""
     if choice.device.type != "cpu" or choice.numel() == 0 or hides_numbers():
         return
     if not 0 <= int(choice.amin()) <= int(choice.amax()) < options:

@@ -92,7 +92,7 @@ def forward(r: Tensor, s: Tensor, state: Tensor, reset: Tensor | None, x0: Tenso
 
 
 def compose(r: Tensor, s: Tensor, reset: Tensor | None, x0: Tensor | None) -> Step:
-    """All T steps as one. Behind a reset nothing comes through: the step is then the constant (-inf, s)."""
+    """All T steps as one. With a reset among them, the step is the constant (-inf, s): nothing before it matters."""
     if reset is not None and x0 is not None and reset.shape[1] > 0:
         times = torch.arange(reset.shape[1], device=reset.device)
         last = torch.where(reset, times, -1).amax(1, keepdim=True)
