@@ -30,21 +30,22 @@ fuzz() {
     fi
 }
 
-# zig TARGET PROCESSOR: compile every source with the flags of CMakeLists.txt. It is not linked: zig would compile the whole
-# standard library of the target first.
+# zig TARGET ISA...: compile every source, with the flags that CMakeLists.txt has for each instruction set. Nothing is linked:
+# zig would compile the whole standard library of the target first.
 zig() {
-    local target=$1 build=$root/build/portable/$1 objects=(kernel_once kernel_baseline)
-    [ "$2" = x86_64 ] && objects+=(kernel_avx2 kernel_avx512)
-    rm -rf "$build"
-    if cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Generic -DCMAKE_SYSTEM_PROCESSOR="$2" \
-        -DCMAKE_CXX_COMPILER="$python" -DCMAKE_CXX_COMPILER_ARG1="-m ziglang c++ -target $target" \
-        -DCMAKE_CXX_COMPILER_FORCED=ON -DLATCHWORK_OPENMP=OFF -Wno-dev > "$build.log" 2>&1 &&
-        cmake --build "$build" --parallel 2 --target "${objects[@]}" >> "$build.log" 2>&1; then
-        done_+=("$target: $(find "$build" -name '*.o*' -path '*csrc*' | wc -l) objects compiled, not linked, not run")
-    else
-        done_+=("$target: FAILED, see $build.log")
-        failed=1
-    fi
+    local target=$1 build=$root/build/portable/$1 csrc=$root/src/latchwork/csrc count=0 isa source
+    shift
+    : > "$build.log"
+    for source in "$csrc"/*.cpp; do
+        for isa in $(grep -q ', LATCHWORK_ISA)' "$source" && echo "$@" || echo once); do
+            "$python" -m ziglang c++ -target "$target" -std=c++17 -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas \
+                $([ "$isa" = once ] || echo "-DLATCHWORK_ISA=$isa") \
+                $(sed -n "s/^ *set(FLAGS_$isa \(.*\))/\1/p" "$root/CMakeLists.txt") \
+                -c "$source" -o "$build.o" >> "$build.log" 2>&1 || { done_+=("$target: $source FAILED, see $build.log"); failed=1; return; }
+            count=$((count + 1))
+        done
+    done
+    done_+=("$target: $count objects compiled, not linked, not run")
 }
 
 mkdir -p "$root/build/portable"
@@ -58,9 +59,9 @@ else
     skipped+=("aarch64: g++-aarch64-linux-gnu or qemu-user is not installed")
 fi
 if "$python" -m ziglang version > /dev/null 2>&1; then
-    zig x86_64-macos x86_64
-    zig aarch64-macos aarch64
-    zig x86_64-windows-gnu x86_64
+    zig x86_64-macos baseline avx2 avx512
+    zig aarch64-macos baseline
+    zig x86_64-windows-gnu baseline avx2 avx512
 else
     skipped+=("macOS, Windows: ziglang is not installed")
 fi
