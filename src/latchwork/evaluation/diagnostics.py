@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latchwork.evaluation.accuracy import ModeGap, mode_gap
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM
 from latchwork.modules import Cell, MinMaxNeuron, State
+from latchwork.tasks.task import Batch
 
 CAUSES = ("set", "reset", "moved", "held")
 Watch = Callable[[Cell, Tensor, Tensor, Tensor, Tensor], None]  # cell, z, x0, the states before each step, and after
@@ -30,7 +32,8 @@ class LatchReport:
     dead: the held steps from x_{t-1} = x0 in which everything else was strictly smaller, and r strictly larger; with
     x0 = 0 and degree one, s_t < 0 < r_t. Nothing that enters is seen there, and r and s get no gradient.
     left: bool, whether the scalar was ever different from x0. lowest, highest: its values. steps: B T, what the counts
-    are out of. state: after the last step, to go on from.
+    are out of. state: after the last step, to go on from. mode_gap: the accuracy with dropout on and off, where targets
+    were given and the model has dropout.
     """
 
     steps: int
@@ -43,6 +46,7 @@ class LatchReport:
     lowest: Tensor
     highest: Tensor
     state: State
+    mode_gap: ModeGap | None = None
 
     def share(self, name: str) -> Tensor:
         """Of "set", "reset", "moved", "held" or "dead", the share of steps, float64; the first four sum to one."""
@@ -70,6 +74,7 @@ class LatchReport:
             lowest=torch.minimum(self.lowest, then.lowest),
             highest=torch.maximum(self.highest, then.highest),
             state=then.state,
+            mode_gap=then.mode_gap or self.mode_gap,
         )
 
     def __str__(self) -> str:
@@ -80,17 +85,27 @@ class LatchReport:
             shares = [self.share(name)[layer].mean().item() for name in names] + [self.stuck[layer].item()]
             low, high = self.lowest[layer].min().item(), self.highest[layer].max().item()
             lines.append(f"{layer:5} " + "".join(f"{100 * each:7.1f}%" for each in shares) + f"{low:7.3g}  {high:7.3g}")
+        if self.mode_gap is not None:
+            gap = self.mode_gap
+            lines.append(f"right answers: {gap.training:.1%} in training mode, {gap.evaluation:.1%} in evaluation mode")
+            lines += [] if gap.warning is None else [gap.warning]
         return "\n".join(lines)
 
 
 def latch_report(
-    model: MinMaxRNC_LM | MinMaxRNC, inputs: Tensor, state: State | None = None, *, reset: Tensor | None = None
+    model: MinMaxRNC_LM | MinMaxRNC,
+    inputs: Tensor,
+    state: State | None = None,
+    *,
+    reset: Tensor | None = None,
+    targets: Tensor | None = None,
 ) -> LatchReport:
     """Run the model on inputs, in the mode it is in and without gradients, and count what its latches do.
 
     inputs: tokens (B, T) for a MinMaxRNC_LM, (B, T, d_model) for a MinMaxRNC, with B and T at least 1. state, reset: as
     the model takes them; where a sequence begins, the state before is x0. For a stream, give each chunk the state of
-    the report before and `merge` them: the result is that of one piece.
+    the report before and `merge` them: the result is that of one piece. targets: (B, T), the answers from the first
+    step on, for a MinMaxRNC_LM; then the report compares training mode and evaluation mode (`mode_gap`).
 
     >>> from latchwork import MinMaxRNCLMConfig
     >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small()).eval()
@@ -108,7 +123,8 @@ def latch_report(
 
     after = _run(model, inputs, state, reset, count)
     stacked = {name: _by_layer(model, [each[name] for each in found]) for name in found[0]}
-    return LatchReport(steps=inputs.shape[0] * inputs.shape[1], state=after, **stacked)
+    gap = None if targets is None else mode_gap(model, Batch(inputs, targets))
+    return LatchReport(steps=inputs.shape[0] * inputs.shape[1], state=after, mode_gap=gap, **stacked)
 
 
 def latch_states(
