@@ -24,7 +24,7 @@ from latchwork.evaluation.by_position import evaluate_by_position
 from latchwork.files import read_json, write_text
 from latchwork.training.config import PretrainingConfig
 from latchwork.training.presets import MUON, find_config
-from latchwork.training.pretrain import is_of, pretrain
+from latchwork.training.pretrain import complete, pretrain
 
 Record = dict[str, Any]
 OURS, NANOGPT = "char-1m", "char-1m-nanogpt"
@@ -113,7 +113,8 @@ def is_done(run: Run, folder: Path) -> bool:
     record = read_json(folder / run.file)
     if record is None:
         return False
-    if not is_of(validated_at_the_end(run.config), record["config"]):
+    known = {name: value for name, value in record["config"].items() if name != "corpus"}
+    if known != complete(validated_at_the_end(run.config)):
         raise ValueError(f"{folder / run.file} is the record of another configuration: take it away to run this one")
     return True
 

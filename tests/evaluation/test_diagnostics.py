@@ -5,6 +5,9 @@ import torch
 
 from latchwork import MinMaxRNC, MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig, State
 from latchwork.evaluation import latch_report, latch_states
+from latchwork.evaluation.accuracy import ModeGap, measure
+from latchwork.tasks import make_task
+from latchwork.tasks.task import Batch
 
 COUNTS = ("set", "reset", "moved", "held", "dead")
 VARIANTS = {
@@ -222,3 +225,19 @@ def test_bad_arguments_are_named():
         report.merge(latch_report(other, u))
     with pytest.raises(ValueError, match="name must be one of set, reset, moved, held, dead; got 'hold'"):
         report.share("hold")
+
+
+def test_with_answers_the_report_compares_training_mode_and_evaluation_mode():
+    torch.manual_seed(0)
+    task = make_task("latching(2)")
+    tokens, targets = task.sample("train", 0, 8, 30)
+    model = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.small(d_model=8, d_state=4, ffn_dropout=0.5)).eval()
+    report = latch_report(model, tokens, targets=targets)
+    both = [measure(model, Batch(tokens, targets), training=mode).accuracy for mode in (True, False)]
+    assert report.mode_gap.evaluation == both[1]
+    assert report.mode_gap.training == pytest.approx(both[0], abs=0.3)  # dropout is drawn
+    assert "in training mode" in str(report)
+    assert "reads dropout as a signal" in ModeGap(0.97, 0.5).warning
+    assert ModeGap(0.97, 0.96).warning is None
+    plain = MinMaxRNC_LM(task.vocabulary, MinMaxRNCLMConfig.small(d_model=8, d_state=4, ffn_dropout=0.0)).eval()
+    assert latch_report(plain, tokens, targets=targets).mode_gap is None

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latchwork.markup import table
+from latchwork.evaluation.accuracy import ModeGap, mode_gap
+from latchwork.markup import element, join, table
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM
 from latchwork.modules import Cell, MinMaxNeuron, State
+from latchwork.tasks.task import Batch
 
 CAUSES = ("set", "reset", "moved", "held")
 Watch = Callable[[Cell, Tensor, Tensor, Tensor, Tensor], None]  # cell, z, x0, the states before each step, and after
@@ -31,7 +33,8 @@ class LatchReport:
     dead: the held steps from x_{t-1} = x0 in which everything else was strictly smaller, and r strictly larger; with
     x0 = 0 and degree one, s_t < 0 < r_t. Nothing that enters is seen there, and r and s get no gradient.
     left: bool, whether the scalar was ever different from x0. lowest, highest: its values. steps: B T, what the counts
-    are out of. state: after the last step, to go on from.
+    are out of. state: after the last step, to go on from. mode_gap: the accuracy with dropout on and off, where targets
+    were given and the model has dropout.
     """
 
     steps: int
@@ -44,6 +47,7 @@ class LatchReport:
     lowest: Tensor
     highest: Tensor
     state: State
+    mode_gap: ModeGap | None = None
 
     def share(self, name: str) -> Tensor:
         """Of "set", "reset", "moved", "held" or "dead", the share of steps, float64; the first four sum to one."""
@@ -71,6 +75,7 @@ class LatchReport:
             lowest=torch.minimum(self.lowest, then.lowest),
             highest=torch.maximum(self.highest, then.highest),
             state=then.state,
+            mode_gap=then.mode_gap or self.mode_gap,
         )
 
     def _rows(self) -> list[list[str]]:
@@ -83,23 +88,37 @@ class LatchReport:
             rows.append([str(layer), *(f"{100 * each:.1f}%" for each in shares), f"{low:.3g}", f"{high:.3g}"])
         return rows
 
+    def _gap(self) -> list[str]:
+        """What is said of the two modes, if they were compared."""
+        if (gap := self.mode_gap) is None:
+            return []
+        text = f"right answers: {gap.training:.1%} in training mode, {gap.evaluation:.1%} in evaluation mode"
+        return [text] if gap.warning is None else [text, gap.warning]
+
     def __str__(self) -> str:
         """A table, one line a layer: mean shares in percent, and the range of values."""
-        return "\n".join(f"{row[0]:>5} " + "".join(f"{each:>8}" for each in row[1:]) for row in self._rows())
+        lines = [f"{row[0]:>5} " + "".join(f"{each:>8}" for each in row[1:]) for row in self._rows()]
+        return "\n".join([*lines, *self._gap()])
 
     def _repr_html_(self) -> str:
         header, *rows = self._rows()
-        return table(header, rows)
+        return table(header, rows) + "".join(element("p", each) for each in self._gap())
 
 
 def latch_report(
-    model: MinMaxRNC_LM | MinMaxRNC, inputs: Tensor, state: State | None = None, *, reset: Tensor | None = None
+    model: MinMaxRNC_LM | MinMaxRNC,
+    inputs: Tensor,
+    state: State | None = None,
+    *,
+    reset: Tensor | None = None,
+    targets: Tensor | None = None,
 ) -> LatchReport:
     """Run the model on inputs, in the mode it is in and without gradients, and count what its latches do.
 
     inputs: tokens (B, T) for a MinMaxRNC_LM, (B, T, d_model) for a MinMaxRNC, with B and T at least 1. state, reset: as
     the model takes them; where a sequence begins, the state before is x0. For a stream, give each chunk the state of
-    the report before and `merge` them: the result is that of one piece.
+    the report before and `merge` them: the result is that of one piece. targets: (B, T), the answers from the first
+    step on, for a MinMaxRNC_LM; then the report compares training mode and evaluation mode (`mode_gap`).
 
     >>> from latchwork import MinMaxRNCLMConfig
     >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small()).eval()
@@ -117,7 +136,8 @@ def latch_report(
 
     after = _run(model, inputs, state, reset, count)
     stacked = {name: _by_layer(model, [each[name] for each in found]) for name in found[0]}
-    return LatchReport(steps=inputs.shape[0] * inputs.shape[1], state=after, **stacked)
+    gap = None if targets is None else mode_gap(model, Batch(inputs, targets))
+    return LatchReport(steps=inputs.shape[0] * inputs.shape[1], state=after, mode_gap=gap, **stacked)
 
 
 def latch_states(

@@ -133,11 +133,16 @@ class Group:
 
 
 def read_records(folder: str | os.PathLike[str]) -> list[Record]:
-    """Every record.json under a folder, in the order of their names; each gets "run", its folder seen from there."""
+    """Every record.json of an experiment under a folder, in the order of their names.
+
+    Each gets "run", its folder seen from there, and of an experiment of the paper "published" and "converged", what
+    the paper reports for it.
+    """
     root, records = Path(folder), []
     for path in sorted(root.rglob("record.json")):
         record = _read(path)
-        records.append({**record, "run": _clean(path.parent.relative_to(root).as_posix())})
+        place = _clean(path.parent.relative_to(root).as_posix())
+        records.append({**record, **_published(record["experiment"]), "run": place})
     seen: dict[tuple[Any, ...], str] = {}
     for record in records:
         key = tuple(record[name] for name in ("experiment", "scale", "batch_size", "seed"))
@@ -145,6 +150,17 @@ def read_records(folder: str | os.PathLike[str]) -> list[Record]:
             raise ValueError(f"{root} holds the same run twice: {seen[key]} and {record['run']}")
         seen[key] = record["run"]
     return records
+
+
+def _published(name: str) -> Record:
+    """What the paper reports for an experiment; nothing for one that it does not have."""
+    from latchwork.experiments.paper import EXPERIMENTS
+
+    found = EXPERIMENTS.get(name)
+    if found is None:
+        return {}
+    values = {"published": found.published, "converged": found.converged}
+    return {key: None if value is None else list(value) for key, value in values.items()}
 
 
 def group_records(records: Iterable[Record]) -> list[Group]:

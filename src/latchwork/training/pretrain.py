@@ -129,4 +129,9 @@ def _describe(config: PretrainingConfig, text: Corpus) -> dict[str, Any]:
         "validation": len(text.validation),
         "sha256": hashlib.sha256(hashes).hexdigest(),
     }
-    return {"plan": "steps", **config.to_dict(), "model": config.model.resolved(), "corpus": tokens}
+    return {**complete(config), "corpus": tokens}
+
+
+def complete(config: PretrainingConfig) -> dict[str, Any]:
+    """The config as a run records it: plain values, the model with all its defaults."""
+    return {"plan": "steps", **config.to_dict(), "model": config.model.resolved()}
