@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 from torch import Tensor, nn
 
 from latchwork import MinMaxRNC_LM
@@ -29,7 +30,6 @@ from latchwork.training.curriculum import Learning, LengthCurriculum, Watch, lea
 from latchwork.training.display import LengthDisplay
 from latchwork.training.manifest import manifest
 from latchwork.training.seeds import seed_everything
-from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 
 Record = dict[str, Any]
 LENGTHS = (40, 128, 512, 8192)
