@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import model_figures
+from latchwork.reports.markdown import between, table
 from latchwork.reports.records import group_records, read_records
 from latchwork.reports.tables import ablation_table, markdown, results_tables
 
@@ -18,11 +19,6 @@ SUMMARISED = (
     "training step of the small preset, V = 20, peak memory, parts of minmaxrnc's",
 )
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -71,13 +67,6 @@ def results(folder: Path) -> str:
     ablation = ablation_table(groups)
     tables = [*results_tables(groups), *([ablation] if ablation else [])]
     return "\n\n".join(markdown(each).strip().replace("## ", "#### ", 1) for each in tables)
-
-
-def between(marks: tuple[str, str], text: str, figures: str) -> str:
-    """The text with these figures in place of what was between its marks."""
-    begin, end = marks
-    before, rest = text.split(begin)
-    return f"{before}{begin}\n\n{figures}\n\n{end}{rest.split(end)[1]}"
 
 
 def summary(root: Path) -> str:

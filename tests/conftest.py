@@ -9,7 +9,9 @@ import torch
 from hypothesis import settings
 from torch.utils import deterministic
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts, not a package: found after everything else
+ROOT = Path(__file__).parents[1]
+for folder in (ROOT / "benchmarks", *sorted(each for each in (ROOT / "studies").iterdir() if each.is_dir())):
+    sys.path.append(str(folder))  # scripts, not packages: found after everything else
 sys.path.append(str(Path(__file__).parent / "training"))  # cases that tests in several folders use
 settings.register_profile("default", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, database=None, max_examples=1000, print_blob=True)

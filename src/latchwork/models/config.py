@@ -224,7 +224,7 @@ class MinMaxRNCLMConfig:
 
     @classmethod
     def state_tracking(cls, degree: int, units: int = 16, **changes: Any) -> MinMaxRNCLMConfig:
-        """One layer of units that select whole levels, as it learns groups: see docs/state_tracking.md.
+        """One layer of units that select whole levels, as it learns groups: see studies/state_tracking.
 
         degree: that of the units, the points that the group moves. reset_form="transformation" is for all maps of a
         set into itself, where points may meet. The feed-forward part is small: a larger one learns short words by

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 from torch import Tensor, nn
 
 from latchwork import MinMaxRNC_LM
@@ -30,7 +31,6 @@ from latchwork.training import Learning, LengthCurriculum, learn_by_length
 from latchwork.training.display import Display
 from latchwork.training.engine import Watch
 from latchwork.training.manifest import manifest
-from state_tracking_tasks import OURS, PROBLEMS, RATE, RATES, Problem, make_model, parameters
 
 Record = dict[str, Any]
 LENGTHS = (40, 128, 512, 8192)

@@ -1,9 +1,9 @@
 """Learn to keep track of a state, in the standard layer and from a shared embedding; is it then exact, for ever?
 
-python benchmarks/state_tracking.py "word_problem(S5)" --seeds 5     five seeds of ours, a record each
-python benchmarks/state_tracking.py parity --models lstm mamba      other models, about as many parameters
-python benchmarks/state_tracking.py --list                          the problems, and how far each is
-python benchmarks/state_tracking.py --report                        the tables and the plot of docs/state_tracking.md
+python studies/state_tracking/state_tracking.py "word_problem(S5)" --seeds 5   five seeds of ours, a record each
+python studies/state_tracking/state_tracking.py parity --models lstm mamba   other models, about as many parameters
+python studies/state_tracking/state_tracking.py --list   the problems, and how far each is
+python studies/state_tracking/state_tracking.py --report   the tables and the plot of README.md
 
 Records are in results/state_tracking. A finished job is never run again; two processes may share the work.
 """
@@ -20,9 +20,9 @@ import state_tracking_report
 from state_tracking_jobs import Limits, make_threads_one, read_all, run_all
 from state_tracking_tasks import MODELS, OURS, PROBLEMS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "results" / "state_tracking"
-PAGE = ROOT / "docs" / "state_tracking.md"
+PAGE = Path(__file__).with_name("README.md")
 
 
 def main(arguments: list[str] | None = None) -> int:

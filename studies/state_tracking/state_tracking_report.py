@@ -1,4 +1,4 @@
-"""The tables and the plot of docs/state_tracking.md, from the records. Nothing is run."""
+"""The tables and the plot of README.md, from the records. Nothing is run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from figures import between, table
-from latchwork.files import read_json, write_text
-from latchwork.reports.figures import QUIET, SETTINGS, render
 from state_tracking_jobs import LENGTHS, LONG, best_rate, last_tests
 from state_tracking_tasks import MODELS, OURS, RATES
+
+from latchwork.files import read_json, write_text
+from latchwork.reports.figures import QUIET, SETTINGS, render
+from latchwork.reports.markdown import between, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 Groups = dict[tuple[str, str], list[Record]]
-MARKS = "<!-- results: written by benchmarks/state_tracking.py --report -->", "<!-- end of results -->"
-PUBLISHED = Path(__file__).parent / "data" / "state_tracking_published.json"
-EFFECT = Path(__file__).parents[1] / "results" / "state_tracking_effect.json"  # benchmarks/state_tracking_effect.py's
+MARKS = "<!-- results: written by studies/state_tracking/state_tracking.py --report -->", "<!-- end of results -->"
+PUBLISHED = Path(__file__).with_name("published.json")
+EFFECT = Path(__file__).parents[2] / "results" / "state_tracking" / "effect" / "effect.json"
 COLOURS = {  # Okabe and Ito's
     "minmax": "#0072b2",
     "lstm": "#cc79a7",
@@ -177,7 +178,7 @@ def beside_scalars(rows: Sequence[Record]) -> str:
     about = (
         "The paper's small model with 40 scalars a layer, alone and with four units of degree 4 beside them, trained "
         "on 5,000 sequences until every validation answer is right, for at most eight epochs: validation accuracy in "
-        "per cent after each, seed after seed (`python benchmarks/state_tracking_effect.py`)."
+        "per cent after each, seed after seed (`python studies/state_tracking/state_tracking_effect.py`)."
     )
     lines = [[task, model, "; ".join(seeds)] for (task, model), seeds in cells.items()]
     return f"{about}\n\n{table(['task', 'model', 'accuracy after each epoch, by seed'], lines)}"

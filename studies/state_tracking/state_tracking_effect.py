@@ -1,10 +1,10 @@
 """Do units of a higher degree beside the scalars help or hurt where scalars alone suffice?
 
-    python benchmarks/state_tracking_effect.py    about half an hour; writes results/state_tracking_effect.json
+    python studies/state_tracking/state_tracking_effect.py    about half an hour
 
 The paper's small model as it is, and with four units of degree 4 beside its 40 scalars, on two of the paper's tasks,
 each trained on 5,000 sequences for at most eight epochs, until every validation answer is right. A row that is there is
-not run again.
+not run again. The rows are in results/state_tracking/effect/effect.json.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from latchwork.files import read_json, write_json
 from latchwork.seeds import seed_everything
 from latchwork.tasks import make_task
 from latchwork.training import TRAINERS, TrainingProtocol, train
-from machine import describe
+from latchwork.training.manifest import manifest
 
-RESULTS = Path(__file__).parents[1] / "results" / "state_tracking_effect.json"
+RESULTS = Path(__file__).parents[2] / "results" / "state_tracking" / "effect" / "effect.json"
 TASKS = ("sequences(2, balanced)", "induction_heads(16)")
 VARIANTS: dict[str, dict[str, Any]] = {
     "scalars alone": {},
@@ -58,7 +58,7 @@ def main() -> None:
                 if (task, words, seed) in done:
                     continue
                 rows.append(run(task, words, seed))
-                write_json(RESULTS, {"machine": describe(1), "rows": rows})
+                write_json(RESULTS, {"manifest": manifest({"seeds": SEEDS}), "rows": rows})
                 print(task, words, seed, [round(each, 4) for each in rows[-1]["accuracies"]], flush=True)
 
 

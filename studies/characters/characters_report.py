@@ -1,4 +1,4 @@
-"""The tables and the plot of docs/characters.md, from the records. Nothing is run."""
+"""The tables and the plot of README.md, from the records. Nothing is run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from characters_runs import (
     mean_loss,
     read_stage,
 )
-from figures import between, table
+
 from latchwork.files import write_text
 from latchwork.reports.figures import QUIET, SETTINGS, render
+from latchwork.reports.markdown import between, table
 from latchwork.training.presets import MUON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKS = "<!-- results: written by benchmarks/characters.py --report -->", "<!-- end of results -->"
+MARKS = "<!-- results: written by studies/characters/characters.py --report -->", "<!-- end of results -->"
 NAMES = {
     OURS: "minmax",
     NANOGPT: "as nanoGPT",

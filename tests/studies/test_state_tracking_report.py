@@ -2,8 +2,6 @@
 
 import pytest
 from state_tracking_cases import made_up
-
-import state_tracking
 from state_tracking_jobs import Job, Limits, run_all
 from state_tracking_report import (
     MARKS,
@@ -19,6 +17,8 @@ from state_tracking_report import (
     write,
 )
 from state_tracking_tasks import PROBLEMS
+
+import state_tracking
 
 S3, PARITY = PROBLEMS["word_problem(S3)"], PROBLEMS["parity"]
 

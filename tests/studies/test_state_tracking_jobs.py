@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 from state_tracking_cases import made_up
+from state_tracking_jobs import Job, Limits, best_rate, find_followers, read_all, run, run_all, run_once, solved
+from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
 
 import state_tracking
 from latchwork.tasks import make_task
-from state_tracking_jobs import Job, Limits, best_rate, find_followers, read_all, run, run_all, run_once, solved
-from state_tracking_tasks import BASELINES, MODELS, PROBLEMS, RATES, Problem, Units, make_model, make_ours, parameters
 
 TINY = Problem("parity", Units("transformation", 2, 2), length=8)
 S3, PARITY = PROBLEMS["word_problem(S3)"], PROBLEMS["parity"]

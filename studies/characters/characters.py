@@ -1,8 +1,8 @@
 """Language models of characters of equal size: at equal tokens, at equal time, and by how much they have read.
 
-    python benchmarks/characters.py TEXT --tune   learning rates, on the training text alone
-    python benchmarks/characters.py TEXT          three seeds of every model; about three hours of one core
-    python benchmarks/characters.py --report      the tables and the plot of docs/characters.md
+    python studies/characters/characters.py TEXT --tune   learning rates, on the training text alone
+    python studies/characters/characters.py TEXT          three seeds of every model; about three hours of one core
+    python studies/characters/characters.py --report      the tables and the plot of README.md
 
 TEXT is tinyshakespeare.txt, its last tenth held out, as nanoGPT does. The budget is that of nanoGPT's run on a CPU:
 2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of 2,000 steps of GPT-2's
@@ -16,9 +16,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
-
 import characters_report
+import torch
 from characters_runs import (
     MODELS,
     NANOGPT,
@@ -32,9 +31,9 @@ from characters_runs import (
     tuning_runs,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "results" / "characters"
-PAGE = ROOT / "docs" / "characters.md"
+PAGE = Path(__file__).with_name("README.md")
 STAGES = ("tokens", "time", "subwords")
 
 

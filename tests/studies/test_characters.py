@@ -5,11 +5,9 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
-
-import characters
 import characters_report
 import characters_runs
+import pytest
 from characters_runs import (
     MODELS,
     NANOGPT,
@@ -22,6 +20,7 @@ from characters_runs import (
     token_runs,
     tuning_runs,
 )
+import characters
 from latchwork.baselines.registry import ModelConfig, parameter_count
 from latchwork.training.presets import find_config
 
