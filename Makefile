@@ -1,10 +1,14 @@
 # Everything a newcomer needs. Each target makes .venv and installs into it first.
 PYTHON ?= python3
 BIN := .venv/bin
-LATCHING := $(foreach n,4 8 16 32 64 512,latching-$(n)/minmax-s)
-SEQUENCES := $(foreach n,2 3 4,$(foreach v,defined published balanced,sequences-$(n)-$(v)/minmax-s))
+LATCHING := $(foreach n,4 8 16 32 64 128 256 512,latching-$(n)/minmax-s)
+SEQUENCES := $(foreach n,2 3 4 8,$(foreach v,defined published balanced,sequences-$(n)-$(v)/minmax-s)) \
+	sequences-16-defined/minmax-s sequences-16-published/minmax-s
 RESULTS := $(LATCHING) $(SEQUENCES) induction_heads-16/minmax-s induction_heads-30/minmax-s
-BASELINES := $(foreach t,latching-4 induction_heads-16,$(foreach m,mamba-s slstm-s mlstm-s xlstm-l-s lstm-s,$(t)/$(m)))
+MODELS := mamba-s slstm-s mlstm-s xlstm-l-s lstm-s gru-s transformer-s
+FIRST := $(foreach t,latching-4 induction_heads-16 sequences-2-published,$(foreach m,$(MODELS),$(t)/$(m)))
+REST := $(foreach t,latching-16 latching-64 latching-512 sequences-2-balanced induction_heads-30,\
+	$(foreach m,$(MODELS),$(t)/$(m)))
 ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_init kaiming asymmetric,\
 	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
@@ -51,8 +55,10 @@ results: .venv/ready  ## the experiments whose records are in results/, hours; w
 	$(BIN)/python -m latchwork run $(RESULTS) --jobs 2 --out results
 	$(BIN)/python -m latchwork run latching-4/minmax-s sequences-2-defined/minmax-s induction_heads-16/minmax-s \
 		--seeds 3 --jobs 2 --out results
-	$(BIN)/python -m latchwork run $(BASELINES) --batch-size 64 --seeds 1 --hours 0.25 --length 65536 --jobs 2 --out results
-	$(BIN)/python -m latchwork run $(ABLATION) --seeds 1 --jobs 2 --out results
+	$(BIN)/python -m latchwork run $(FIRST) --batch-size 64 --seeds 1 --hours 4 --jobs 2 --out results
+	$(BIN)/python -m latchwork run $(ABLATION) --seeds 5 --jobs 2 --out results
+	$(BIN)/python -m latchwork run $(REST) --batch-size 64 --seeds 1 --hours 4 --jobs 2 --out results
+	$(BIN)/python benchmarks/paper_tables.py
 	$(BIN)/python benchmarks/figures.py
 
 bench-model: .venv/ready  ## the model's figures of the README, about 20 minutes; TEXT=file adds the perplexity in int8

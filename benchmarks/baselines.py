@@ -1,15 +1,14 @@
 """A training step of the small configurations, all models in turns on one thread: tokens a second, as a share of ours.
 
-python benchmarks/baselines.py [NAME ...] [--seconds 4] [--batch 16] [--steps 512] [--backend torch] [--profile NAME]
+python benchmarks/baselines.py [NAME ...] [--rounds 9] [--batch 16] [--steps 512] [--backend torch] [--profile NAME]
 """
 
 import argparse
-import os
-import sys
+import statistics
+import time
 from collections.abc import Callable
 
 import torch
-from latchwork.training.loop import mean_loss
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +17,7 @@ from torch import nn
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines import make_baseline
 from latchwork.ops.dispatch import NAMES, use_backend
-from measure import interleave
+from latchwork.training.network import Network
 
 VOCABULARY = 20
 OURS = "minmax-s"
@@ -33,12 +32,11 @@ def make(name: str) -> nn.Module:
 def training_step(model: nn.Module, B: int, T: int) -> Callable[[], None]:
     """Forward, mean cross-entropy, backward, Adam, as `latchwork run` has them."""
     tokens, targets = torch.randint(VOCABULARY, (2, B, T), generator=torch.Generator().manual_seed(0))
-    optimizer = torch.optim.Adam(model.parameters())
-    model.train()
+    network, optimizer = Network(model).train(), torch.optim.Adam(model.parameters())
 
     def step() -> None:
         optimizer.zero_grad()
-        mean_loss(model, tokens, targets).backward()
+        network(tokens, targets)[0].backward()
         optimizer.step()
 
     return step
@@ -58,6 +56,18 @@ def evaluation_chunk(model: nn.Module, B: int, T: int) -> Callable[[], None]:
     return chunk
 
 
+def take_turns(calls: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """The median processor time of each call: on one thread it is what the call takes where no one else runs."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for round_ in range(rounds + 2):  # the first two warm up
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            if round_ > 1:
+                times[name].append(time.process_time() - start)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
 def profile(step: Callable[[], None]) -> None:
     step()
     with torch.profiler.profile() as found:
@@ -69,31 +79,30 @@ def profile(step: Callable[[], None]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(MODELS), help="of baselines; default: all")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of measuring for each model")
+    parser.add_argument("--rounds", type=int, default=9, help="in each round every model has one call")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=512)
     parser.add_argument("--backend", choices=NAMES, default="auto", help="torch: the definitions, without the kernels")
     parser.add_argument("--profile", metavar="NAME", help="where the time of one model goes, instead")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
     with use_backend(options.backend):
         if options.profile:
             return profile(training_step(make(options.profile), options.batch, options.steps))
-        table = Table("model", "parameters", title=f"one thread, B {options.batch}, T {options.steps}", box=SIMPLE)
-        columns = {}
-        for what, made in (("training", training_step), ("streaming evaluation", evaluation_chunk)):
-            print(what, file=sys.stderr)
+        columns, models = {}, {}
+        for what, made in (("training", training_step), ("streaming", evaluation_chunk)):
             models = {name: make(name) for name in (OURS, *options.names)}
             calls = {name: made(model, options.batch, options.steps) for name, model in models.items()}
-            columns[what] = interleave(calls, options.seconds)
-            for heading in (f"{what}, tokens/s", "of ours"):
-                table.add_column(heading, justify="right")
+            columns[what] = take_turns(calls, options.rounds)
+    table = Table("model", "parameters", title=f"one thread, B {options.batch}, T {options.steps}", box=SIMPLE)
+    for what in columns:
+        table.add_column(f"{what}, tokens/s", justify="right")
+        table.add_column("of ours", justify="right")
     for name, model in models.items():
         cells = []
-        for timings in columns.values():
-            speed = options.batch * options.steps / timings[name].seconds
-            cells += [f"{speed:,.0f}", f"{timings[OURS].seconds / timings[name].seconds:.2f}"]
+        for seconds in columns.values():
+            speed = options.batch * options.steps / seconds[name]
+            cells += [f"{speed:,.0f}", f"{seconds[OURS] / seconds[name]:.2f}"]
         table.add_row(name, f"{sum(each.numel() for each in model.parameters()):,}", *cells)
     Console().print(table)
 

@@ -292,3 +292,14 @@ def test_a_run_cut_off_after_its_last_checkpoint_repeats_no_line(whole, tmp_path
             run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
     run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
     assert metrics(folder_of(tmp_path)) == metrics(whole)
+
+
+def test_shorter_sequences_are_evaluated_where_answers_are_asked_for_at_the_end_only(tmp_path):
+    evaluation = replace(scale().evaluation, shorter=((50, 6), (100, 3)))
+    late = replace(TINY, task="induction_heads(2)")
+    records = [
+        run(each, replace(scale(), evaluation=evaluation), batch_size=64, seed=0, out=tmp_path / each.task)
+        for each in (late, TINY)
+    ]
+    assert [row[:2] for row in records[0]["evaluation"]["shorter"]] == [[50, 6], [100, 3]]
+    assert records[1]["evaluation"]["shorter"] == []

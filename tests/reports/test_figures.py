@@ -199,3 +199,12 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     for plot in (plot_accuracy, plot_answers, plot_training, plot_converged):
         with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
             plot(group_records([make_record()]))
+
+
+def test_shorter_sequences_are_points_of_the_line_where_answers_are_asked_for_at_the_end_only():
+    record = with_positions([[1023, 1024, 16, 4]])
+    record["evaluation"]["shorter"] = [[16, 20, 20], [64, 20, 15], [256, 20, 10]]
+    places, middle, _, _ = accuracy_by_position(group_records([record])[0])
+    assert places == [16, 64, 256, 1024]
+    assert middle == [100, 75, 50, 25]
+    assert len(plot_accuracy(group_records([record])).axes) == 1

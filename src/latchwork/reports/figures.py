@@ -24,6 +24,7 @@ Key = tuple[str, str, int]
 INK, PAPER, QUIET = "#24292f", "#ffffff", "#767676"  # on a page, ink and paper give way to the page's own
 # Okabe and Ito's colours, which the colour-blind tell apart; a family's variants differ in the pattern of the line.
 COLOURS = {"minmax": "#0072b2", "mamba": "#d55e00", "slstm": "#009e73", "mlstm": "#cc79a7", "xlstm": "#e69f00"}
+COLOURS |= {"lstm": "#56b4e9", "gru": "#999999", "transformer": "#882255"}
 OTHER = "#56b4e9"
 PATTERNS: tuple[Any, ...] = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (1, 3)))
 LONGEST = 60  # characters of a name
@@ -183,7 +184,7 @@ def plot_trained_states(folder: str | os.PathLike[str], record: Record, steps: i
 def accuracy_by_position(group: Group) -> tuple[list[float], list[float], list[float], list[float]]:
     """For each bucket of positions: its middle, the mean accuracy in per cent, and the bounds of the band."""
     buckets: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for positions in group.values("evaluation", "positions"):
+    for positions in group.positions:
         for first, end, asked, right in positions:
             buckets.setdefault((first, end), []).append((asked, right))
     sequences = group.first["evaluation"]["sequences"]
@@ -256,7 +257,7 @@ def _constant_name(groups: Sequence[Group]) -> str:
 
 def is_few(group: Group) -> bool:
     """Whether answers were asked for at so few places that a line would say nothing."""
-    return max(len(each) for each in group.values("evaluation", "positions")) < 4
+    return max(map(len, group.positions)) < 4
 
 
 def _columns(tasks: int) -> int:

@@ -119,6 +119,20 @@ class Group:
         """The run of the best validation accuracy."""
         return best_run(self.records)
 
+    @property
+    def positions(self) -> list[list[list[int]]]:
+        """For each seed, the answers by position: first step, step after the last, asked for, right.
+
+        Where they are asked for at the end only, shorter sequences say what happens at their ends.
+        """
+        return [
+            [
+                *([length - 1, length, asked, right] for length, asked, right in each.get("shorter") or []),
+                *each["positions"],
+            ]
+            for each in (record["evaluation"] for record in self.records)
+        ]
+
     def values(self, *path: str) -> list[Any]:
         """What the records have at a path of keys, such as ("training", "seconds"); None is left out."""
         found: list[Any] = list(self.records)
@@ -216,6 +230,11 @@ def _read(path: Path) -> Record:
         for name in ("published", "converged"):
             if record.get(name) is not None and len(record[name]) != 2:
                 raise ValueError(f"{name} must be two numbers; got {record[name]!r:.40}")
+        for row in record["evaluation"].get("shorter") or []:
+            if len(row) != 3 or not 0 <= row[2] <= row[1] or not row[0] or not row[1]:
+                raise ValueError(
+                    f"evaluation.shorter must be rows of steps, answers asked for and right ones; got {row!r:.60}"
+                )
         if not record["evaluation"]["positions"] or not record["evaluation"]["length"]:
             raise ValueError("evaluation must have a length and positions")
         if record.get("converged") is not None and not record["converged"][0] <= record["converged"][1] != 0:
