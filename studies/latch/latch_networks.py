@@ -40,6 +40,7 @@ class Reader(nn.Module):
         return self.head(torch.cat((mean, at_step(y, lengths - 1)), -1))
 
 
+LONGER = (*PERIODS, 256, 512, 1024)
 CLOCK = 2 * len(PERIODS)
 LAYER: dict[str, Callable[[int, int], nn.Module]] = {
     "latch": lambda features, width: Latch(features, width, LAYERS, batch_first=True),
@@ -47,6 +48,7 @@ LAYER: dict[str, Callable[[int, int], nn.Module]] = {
     "lstm+clock": lambda features, width: nn.LSTM(features + CLOCK, width, LAYERS, batch_first=True),
     "gru": lambda features, width: nn.GRU(features, width, LAYERS, batch_first=True),
     "gru+clock": lambda features, width: nn.GRU(features + CLOCK, width, LAYERS, batch_first=True),
+    "latch-1024": lambda features, width: Latch(features, width, LAYERS, batch_first=True, periods=LONGER),
     "latch-no-clock": lambda features, width: Latch(features, width, LAYERS, batch_first=True, clock=False),
 }
 

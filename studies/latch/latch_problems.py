@@ -130,4 +130,4 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "recall": recall,
     "adding": adding,
 }
-CHOSEN_ON = ("digits-pixels", "japanese-vowels", "adding")  # the defaults of Latch were chosen on these
+CHOSEN_ON = ("digits-pixels", "japanese-vowels", "adding", "recall")  # the defaults of Latch were chosen on these

@@ -57,7 +57,7 @@ def choice_table(path: Path) -> list[str]:
     sets, variants = (list(dict.fromkeys(run[key] for run in runs)) for key in ("set", "variant"))
     found = {(run["variant"], run["set"]): f"{100 * run['accuracy']:.1f}" for run in runs}
     lines = [f"| variant | {' | '.join(sets)} |", "|---" * (1 + len(sets)) + "|"]
-    return [*lines, *(f"| {each} | {' | '.join(found[each, name] for name in sets)} |" for each in variants)]
+    return [*lines, *(f"| {each} | {' | '.join(found.get((each, name), '-') for name in sets)} |" for each in variants)]
 
 
 def speed_table(path: Path) -> list[str]:
