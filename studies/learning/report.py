@@ -35,17 +35,17 @@ def table(folder: Path = RECORDS) -> str:
 def starts(folder: Path = RECORDS) -> str:
     """One row a problem and start: what why.py found."""
     lines = [
-        "| problem | start | learnt | steps | length | wrong at 4, 8, 40 letters | places | "
-        "states of a unit, median, most |",
+        "| problem | start | learnt | steps | length | wrong at 4, 8, 16, 40 letters | places | states of a unit |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in (folder / "start" / "why.jsonl").read_text().splitlines():
         each = json.loads(line)
-        wrong = ", ".join(f"{each['wrong_by_length'][length]:.1%}" for length in ("4", "8", "40"))
+        wrong = ", ".join(f"{each['wrong_by_length'][length]:.1%}" for length in ("4", "8", "16", "40"))
         states = each["states_of_a_unit"]
         lines.append(
             f"| {each['name']} | {each['start']} | {'yes' if each['stopped'] == 'learnt' else 'no'} | "
-            f"{each['steps']} | {each['length']} | {wrong} | {each['places']} | {median(states):g}, {max(states)} |"
+            f"{each['steps']} | {each['length']} | {wrong} | {each['places']} | "
+            f"median {median(states):g}, most {max(states)} |"
         )
     return "\n".join(lines)
 

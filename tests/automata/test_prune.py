@@ -173,3 +173,17 @@ def test_followers_are_asked_for_in_one_layer_with_targets_of_its_tokens():
             wrong()
     with pytest.raises(ValueError, match=r"one shape \(B, T\); got \(4, 9\) and \(4, 8\)"):
         keep_followers(make_followers(), tokens, tokens[:, :8])
+
+
+@pytest.mark.parametrize("changes", [{}, {"use_postlayers_ffn": True}, {"n_layers": 2}, {"output_gate": True}])
+def test_the_answers_read_from_states_are_those_of_the_whole_network(changes):
+    from latchwork.automata.prune import _answers, _reader
+
+    torch.manual_seed(0)
+    model = MinMaxRNC_LM(6, MinMaxRNCLMConfig.state_tracking(3, 4, **changes)).eval()
+    tokens = torch.randint(0, 6, (20, 9))
+    for number, layer in enumerate(model.backbone.layers):
+        with torch.no_grad():
+            answers, _ = _reader(model, tokens, number)
+            layer.neuron.output.weight.mul_(-3)
+            assert torch.equal(answers(), _answers(model, tokens))

@@ -18,7 +18,7 @@ import torch
 
 from latchwork.automata import Counterexample, Machine, Proof, Unknown, certify
 from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
-from latchwork.machines.words import leads_to, random_words
+from latchwork.machines.words import leads_to, random_words, states_before
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import Task
 from latchwork.tasks.task import IGNORE, Array, Batch, Random
@@ -47,7 +47,7 @@ class NetworkPlan:
     curriculum: LengthCurriculum = BY_LENGTH
     patience: int = 500
     rounds: int = 6
-    max_states: int = 200_000
+    max_states: int = 30_000
 
 
 @dataclass
@@ -149,8 +149,10 @@ def train_and_prove(
         log, restarts, steps = log + trained.log, restarts + trained.restarts, steps + trained.steps
         for number in range(plan.rounds if trained.learnt else 0):
             start = time.monotonic()
-            smaller = _smaller(trained.model, task, words, plan)
-            result = certify(smaller, machine, no_answer=task.vocabulary, max_states=plan.max_states)
+            for smaller in _smaller(trained.model, words, plan):
+                result = certify(smaller, machine, no_answer=task.vocabulary, max_states=plan.max_states)
+                if not isinstance(result, Unknown):
+                    break
             word = getattr(result, "word", None)
             said = {"certify": type(result).__name__, "word": None if word is None else list(word)}
             log.append({**said, "states": result.states, "seconds": round(time.monotonic() - start, 1)})
@@ -170,16 +172,24 @@ def train_and_prove(
             return trained
 
 
-def _smaller(model: MinMaxRNC_LM, task: Task, words: ChosenWords, plan: NetworkPlan) -> MinMaxRNC_LM:
-    """The network with the units that it needs; for groups, with those that follow the group, its readout trained."""
+def _smaller(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan) -> Iterator[MinMaxRNC_LM]:
+    """Smaller networks to certify: with the units that the answers need, and with those that follow the machine.
+
+    Units that the answers need may be in many more states together than the machine has. Units whose state is a
+    function of the machine's state are not; their readout is trained anew. For groups they come first.
+    """
+    if plan.start == "one_hot":
+        yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))
+    tokens, _ = words.sample("train", 1, 64, 64)
+    before = states_before(words.machine, tokens.numpy())
+    states = torch.from_numpy(words.machine.transitions[before, tokens.numpy()])
+    followers = keep_followers(model, tokens, states)
+    if followers is not None:
+        freeze_moves(followers)
+        learn_by_length(followers, words, LengthCurriculum(shortest=32, longest=32, right=60, steps=1000))
+        yield followers.eval()
     if plan.start == "levels":
-        followers = keep_followers(model, *task.sample("validation", 0, rows=64, length=256))
-        if followers is not None:
-            freeze_moves(followers)
-            again = LengthCurriculum(shortest=32, longest=32, right=60, steps=1000)
-            learn_by_length(followers, task, again)
-            return followers.eval()
-    return prune(model, *words.sample("train", 0, TOKENS // 20, 20))
+        yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))
 
 
 def _correct(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan, seed: int, seconds: float) -> int:
