@@ -13,7 +13,7 @@ ABLATION := $(foreach g,gate no_gate,$(foreach c,basic gated,$(foreach i,small_i
 	ablation/induction_heads-16/40-$(g)-$(c)-$(i))))
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: demo docs test test-all test-slow lint bench bench-model results sanitize portable clean
+.PHONY: demo docs coverage test test-all test-slow lint bench bench-model results sanitize portable clean
 
 # Threads that wait in a loop are slow where cores are shared: passive ones sleep.
 DEMO := OMP_WAIT_POLICY=passive $(BIN)/python
@@ -36,6 +36,10 @@ test-slow: .venv/ready  ## the slow tests alone
 	$(PYTEST) -m slow
 
 test-all: test test-slow  ## everything
+
+coverage: .venv/ready  ## the fast tests, and which lines they do not reach
+	$(PIP) pytest-cov
+	$(PYTEST) -m "not slow" --cov --cov-report=term --cov-report=html
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -85,6 +89,7 @@ portable:  ## the kernel with gcc and clang, without OpenMP, for ARM in an emula
 # What `make demo` runs, without what developers need. Where their environment is there already, it serves.
 .venv/demo: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -e .venv/ready || echo "installing torch, the largest part, then latchwork with its kernel: some minutes"
 	test -e .venv/ready || $(PIP) torch==2.13.0
 	test -e .venv/ready || $(PIP) --editable '.[experiments]'
 	touch $@

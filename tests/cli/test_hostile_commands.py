@@ -259,7 +259,8 @@ def test_an_odd_command_line_ends_without_an_internal_error(words, world, tmp_pa
 
 
 COMMANDS = ["check", "list", "run", "report", "pretrain", "export", "data", "data prepare", "data verify", "sample"]
-COMMANDS += ["eval-lm", "learn", "compile", "extract", "certify", "draw", ""]
+COMMANDS += ["eval-lm", "evaluate", "runs", "learn", "compile", "extract", "certify", "draw", "explore", "version"]
+COMMANDS += ["monitor", ""]
 ENVIRONMENTS = [{"COLUMNS": "0"}, {"COLUMNS": "1"}, {"COLUMNS": "-5"}, {"COLUMNS": "many"}, {"TERM": "dumb"}]
 ENVIRONMENTS += [{"TERM": ""}, {"NO_COLOR": "1"}, {"LANG": "C", "LC_ALL": "C"}, {"HOME": "/nowhere"}]
 

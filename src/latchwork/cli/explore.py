@@ -26,16 +26,6 @@ def explore(
     """Write a page in which you step through a network: each unit, the answer, the target, the machine.
 
     The page is one file. It needs no connection and runs the network itself.
-
-    Examples:
-
-      latchwork explore                        every network of the zoo
-
-      latchwork explore s3 --word "120 021"    one of them, at this word
-
-      latchwork explore --regex "a(b|c)*d"     a network compiled from a regular expression
-
-      latchwork explore runs/mine --task "latching(4)" --open
     """
     from latchwork import zoo
     from latchwork.cli.options import minmax_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -16,16 +16,18 @@ from latchwork.cli.check import check
 from latchwork.cli.data import data
 from latchwork.cli.eval_lm import eval_lm
 from latchwork.cli.evaluate import evaluate
+from latchwork.cli.examples import epilog
 from latchwork.cli.explore import explore
 from latchwork.cli.export import export
 from latchwork.cli.learn import learn
-from latchwork.cli.list import list_experiments
+from latchwork.cli.list import list_names
 from latchwork.cli.monitor import monitor
 from latchwork.cli.pretrain import pretrain
 from latchwork.cli.report import report
 from latchwork.cli.run import RunCommand, run
 from latchwork.cli.runs import runs
 from latchwork.cli.sample import sample
+from latchwork.cli.version import show_version
 from latchwork.errors import BAD_INPUT, BROKEN_PIPE, explain, one_line
 from latchwork.signals import exit_code, stop_at_once
 
@@ -42,7 +44,8 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run a command, and exit."""
+        """Run a command, and exit. Where a shell asks what may come next, answer that instead."""
+        self._main_shell_completion(extra, prog_name or "latchwork", complete_var)
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, ValueError):  # closed, or not a stream of text
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -114,24 +117,30 @@ def _flush(code: int) -> int:
     return code
 
 
-app = typer.Typer(
-    name="latchwork", cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
-app.command()(check)
-app.command("list")(list_experiments)
-app.command(cls=RunCommand)(run)
-app.command()(report)
-app.command()(pretrain)
-app.command()(export)
+app = typer.Typer(name="latchwork", cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "check": check,
+    "version": show_version,
+    "list": list_names,
+    "run": run,
+    "runs": runs,
+    "report": report,
+    "evaluate": evaluate,
+    "learn": learn,
+    "explore": explore,
+    "compile": compile,
+    "extract": extract,
+    "certify": certify,
+    "draw": draw,
+    "monitor": monitor,
+    "pretrain": pretrain,
+    "sample": sample,
+    "eval-lm": eval_lm,
+    "export": export,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=RunCommand if name == "run" else None, epilog=epilog(name))(command)
 app.add_typer(data, name="data")
-app.command()(sample)
-app.command()(eval_lm)
-app.command()(evaluate)
-app.command()(runs)
-app.command()(monitor)
-app.command()(learn)
-for command in (compile, extract, certify, draw, explore):
-    app.command()(command)
 
 
 @app.callback()

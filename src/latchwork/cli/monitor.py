@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from latchwork.extras import need
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -33,6 +35,7 @@ def monitor(
     from latchwork.files import write_text
     from latchwork.temporal import parse
 
+    need("temporal", "lark")
     try:
         parsed = parse(formula)
     except (ValueError, ImportError) as error:
