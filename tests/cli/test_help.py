@@ -13,8 +13,8 @@ from latchwork import zoo
 from latchwork.cli.examples import EXAMPLES
 from latchwork.cli.main import COMMANDS, app
 from latchwork.experiments import EXPERIMENTS
-from latchwork.pretraining.configs import CONFIGS
 from latchwork.tasks.make import TASKS
+from latchwork.training.presets import CONFIGS
 
 runner = CliRunner()
 

@@ -20,6 +20,7 @@ from characters_runs import (
     token_runs,
     tuning_runs,
 )
+
 import characters
 from latchwork.baselines.registry import ModelConfig, parameter_count
 from latchwork.training.presets import find_config

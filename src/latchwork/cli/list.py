@@ -80,7 +80,7 @@ def _models() -> Rows:
 
 
 def _configurations() -> Rows:
-    from latchwork.pretraining.configs import CONFIGS
+    from latchwork.training.presets import CONFIGS
 
     return {name: (str(each.model.kind),) for name, each in CONFIGS.items()}
 

@@ -35,7 +35,7 @@ def show_version(
         return
     import torch
 
-    from latchwork.ops import cpu
+    from latchwork.ops.cpu import kernel
     from latchwork.training.manifest import commit
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -44,7 +44,7 @@ def show_version(
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": platform.platform(),
         "processor": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "kernel": cpu.MISSING or cpu.isa(),
+        "kernel": kernel.MISSING or kernel.isa(),
         "gpu": gpu,
         **{name: _of(name) for name in NEEDED},
         **{f"[{extra}]": ", ".join(f"{name} {_of(name)}" for name in names) for extra, names in OPTIONAL.items()},

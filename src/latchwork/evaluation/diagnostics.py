@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from latchwork.evaluation.accuracy import ModeGap, mode_gap
-from latchwork.markup import element, join, table
+from latchwork.markup import element, table
 from latchwork.models import MinMaxRNC, MinMaxRNC_LM
 from latchwork.modules import Cell, MinMaxNeuron, State
 from latchwork.tasks.task import Batch

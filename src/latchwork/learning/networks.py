@@ -181,8 +181,9 @@ def _smaller(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan) -> Iter
     if plan.start == "one_hot":
         yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))
     tokens, _ = words.sample("train", 1, 64, 64)
-    before = states_before(words.machine, tokens.numpy())
-    states = torch.from_numpy(words.machine.transitions[before, tokens.numpy()])
+    machine = words.machine()
+    before = states_before(machine, tokens.numpy())
+    states = torch.from_numpy(machine.transitions[before, tokens.numpy()])
     followers = keep_followers(model, tokens, states)
     if followers is not None:
         freeze_moves(followers)
