@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from latchwork.zoo.make import make
+from latchwork.experiments.zoo import make
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")

@@ -15,8 +15,8 @@ import lm_eval
 from huggingface_cases import LETTERS, make_model, make_tokenizer
 from lm_eval.tasks import TaskManager
 
-from latchwork.data.export import export_huggingface
 from latchwork.data.tokenizers import Bytes, Characters, save_tokenizer
+from latchwork.interop.huggingface import export_huggingface
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.huggingface import to_huggingface
 

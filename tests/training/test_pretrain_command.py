@@ -110,7 +110,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(arguments, monkeypatch):
 
 def test_a_baseline_is_not_exported_but_named(corpus, tmp_path):
     from latchwork.baselines.registry import ModelConfig, make_model, save_model
-    from latchwork.data.export import export_huggingface
+    from latchwork.interop.huggingface import export_huggingface
 
     config = ModelConfig(kind="gru", options={"n_layers": 1, "width": 4})
     save_model(tmp_path / "model", make_model(config, 8))

@@ -26,7 +26,7 @@ def export(
     if (hf is None) == (onnx is None):
         raise typer.BadParameter("give one of them", param_hint="--hf or --onnx")
     if hf is not None:
-        from latchwork.data.export import export_huggingface
+        from latchwork.interop.huggingface import export_huggingface
 
         need("hf", "transformers", "accelerate")
         check_out(hf, folder=True)

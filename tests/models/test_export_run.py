@@ -10,8 +10,8 @@ import torch
 pytest.importorskip("transformers")
 from transformers import AutoTokenizer
 
-from latchwork.data.export import export_huggingface
 from latchwork.data.tokenizers import Bytes, Characters, save_tokenizer
+from latchwork.interop.huggingface import export_huggingface
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.huggingface import MinMaxRNCForCausalLM
 

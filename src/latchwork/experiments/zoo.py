@@ -1,4 +1,4 @@
-"""Makes the zoo: `python -m latchwork.zoo.make [NAME ...]` trains each network until it is proved, and writes it.
+"""Makes the zoo: `python -m latchwork.experiments.zoo [NAME ...]` trains networks until they are proved, and writes them.
 
 `--records`: certify the networks that there are again, and write their records anew; how they were trained stays.
 `--attempts`: train those of ATTEMPTS, which have not been proved so far; what came of it goes into attempts.json.
@@ -57,7 +57,7 @@ ATTEMPTS: dict[str, Plan] = {
     ),
 }
 SEEDS = {"parity": 1}  # of three tried, the one that was proved; the others are 0
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def make(name: str, folder: Path = FOLDER) -> bool:
