@@ -71,7 +71,7 @@ def results(folder: Path) -> str:
 
 def summary(root: Path) -> str:
     """The README's one table: a row for each thing that was measured, with the page that has the rest."""
-    paper, speed_page, tracking = "docs/results/paper.md", "docs/results/speed.md", "docs/results/state_tracking.md"
+    paper, speed_page, tracking = "docs/results/paper.md", "docs/results/speed.md", "studies/state_tracking/README.md"
     rows = []
     groups = {group.experiment: group.records for group in group_records(read_records(root / "results"))}
     ours = [name for name in groups if name.endswith("/minmax-s") and not name.startswith("ablation")]
