@@ -91,22 +91,10 @@ struct Memory<bfloat16> {
     }
 };
 
-// The same for the first `lanes` lanes only, of which there is at least one.
-#if defined(__AVX__) && !defined(__AVX512F__)
-// All ones in the first `lanes` of eight words.
-LATCHWORK_INLINE __m256i first_words(int64_t lanes) {
-    alignas(4) static constexpr int32_t words[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words + 8 - lanes));
-}
-#endif
+// The same for the first `lanes` lanes only.
 template <class S>
 LATCHWORK_INLINE Vector<S> load_part(const S* from, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::load(from);
-#if defined(__AVX512F__)
-    if constexpr (sizeof(S) == 4) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << lanes) - 1), from);
-#elif defined(__AVX__)
-    if constexpr (sizeof(S) == 4) return _mm256_maskload_ps(from, first_words(lanes));
-#endif
     S part[Of<S>::LANES] = {};
     for (int64_t l = 0; l < lanes; ++l) part[l] = from[l];
     return Memory<S>::load(part);
@@ -114,9 +102,6 @@ LATCHWORK_INLINE Vector<S> load_part(const S* from, int64_t lanes) {
 template <class S>
 LATCHWORK_INLINE void store_part(S* to, Vector<S> value, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::store(to, value);
-#if defined(__AVX512F__)
-    if constexpr (sizeof(S) == 4) return _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << lanes) - 1), value);
-#endif  // some processors with AVX2 are slow at such a store
     S part[Of<S>::LANES];
     Memory<S>::store(part, value);
     for (int64_t l = 0; l < lanes; ++l) to[l] = part[l];
