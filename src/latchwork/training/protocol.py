@@ -83,9 +83,7 @@ SCALES: dict[str, Scale] = {
         Scale(
             name="laptop",
             training=TrainingProtocol(perfect=2, min_seeds=1, max_seeds=3, hours=1.0),
-            evaluation=EvaluationProtocol(
-                sequences=8, shorter=ON_THE_WAY, min_seeds=2, max_seeds=4, rows=8, hours=1.0
-            ),
+            evaluation=EvaluationProtocol(sequences=8, shorter=ON_THE_WAY, min_seeds=2, max_seeds=4, rows=8, hours=1.0),
         ),
         Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol(shorter=ON_THE_WAY)),
     )
