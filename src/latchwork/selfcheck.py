@@ -209,7 +209,7 @@ def _products(device: torch.device, quantised: bool) -> Iterator[Case]:
             return _differentiate(lambda x: int8_linear(x, whole, scale, bias), x)
         return _differentiate(lambda x, weight: linear(x, weight, bias), x, weight)
 
-    for vectors, (outputs, inputs), more in itertools.product((1, 3), ((130, 127), (200, 512)), (False, True)):
+    for vectors, (outputs, inputs), more in itertools.product((1, 3), ((130, 2100), (515, 512)), (False, True)):
         x, weight, scale, bias = (
             torch.randn(*shape).to(device) for shape in ((vectors, inputs), (outputs, inputs), (outputs, 1), (outputs,))
         )

@@ -28,6 +28,12 @@ def calls():
         yield made
 
 
+@pytest.fixture(autouse=True)
+def _small_cases(monkeypatch):
+    """The kernel takes float32 weights from the size on from which it takes int8."""
+    monkeypatch.setattr(kernel, "COLD", 1)
+
+
 @pytest.fixture
 def any_size(monkeypatch):
     """The kernel takes weights of any size."""

@@ -9,7 +9,8 @@ from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import Matvec
 
 MOST_VECTORS = 4  # beyond that a matrix product is better
-SMALLEST = 1 << 14  # elements of the weight; below that the call costs more than it gives
+SMALLEST = 1 << 14  # elements of an int8 weight; below that the call costs more than it gives
+COLD = 16  # times as many of a float32 weight: below that it stays in a cache, where torch is as fast
 
 
 def unfit(x: Tensor) -> str | None:
@@ -24,7 +25,7 @@ def pays(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -
     outputs, inputs = weight.shape
     return (
         0 < x.numel() <= MOST_VECTORS * inputs
-        and weight.numel() >= SMALLEST
+        and weight.numel() >= (COLD * SMALLEST if scale is None else SMALLEST)
         and x.dim() > 0
         and x.shape[-1] == inputs
         and x.dtype == torch.float32
