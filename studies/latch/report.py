@@ -80,7 +80,9 @@ def speed_table(path: Path) -> list[str]:
             found, lstm, goal = f"{1e3 * times['latch']:.3g} ms", times["lstm"] / times["latch"], GOALS[shape]
             gru = f"{times['gru'] / times['latch']:.2f}"
         lines.append(f"{start}{found} | {lstm:.2f} | {gru} | {goal} |")
-    return [*lines, "", f"Measured on {whole['machine'].get('processor', 'an unnamed processor')}."]
+    machine = whole["machine"]
+    busy = f"with a load of {machine['load before']} on {machine['cores']} cores: measure again when it is idle"
+    return [*lines, "", f"Measured on {machine['processor']}, {busy if float(machine['load before']) > 1 else 'idle'}."]
 
 
 def fill(page: str, name: str, lines: list[str]) -> str:
