@@ -126,7 +126,8 @@ def _compared(model: MinMaxRNC_LM, machine: Machine, task: str, unknown: Unknown
     word = network.equivalent(machine)
     if word is not None:
         return _verdict(Counterexample(word, 0, 0, network.n_states, 0.0), task)
-    text = f"Right on every word of {task}, of any length: all {_count(network.n_states, 'state')} were walked through."
+    states = _count(network.n_states, "state")
+    text = f"Right on every word of {task}, of any length, with sums in one order: all {states} were walked through."
     return {"kind": "proved", "text": text}, []
 
 
