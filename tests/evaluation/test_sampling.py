@@ -85,12 +85,12 @@ def test_a_run_of_a_baseline_is_found(tmp_path):
 
 
 def test_what_is_no_run_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must be the folder of a run or of a model"):
+    with pytest.raises(FileNotFoundError, match="is no folder and no network of the zoo"):
         load_run(tmp_path / "missing")
     with pytest.raises(ValueError, match="must hold a model"):
         load_run(tmp_path)
     MinMaxRNC_LM(3, SMALL).save(tmp_path)
-    with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
+    with pytest.raises(ValueError, match="has no tokenizer: it was trained on the symbols of a task"):
         load_run(tmp_path)
     save_tokenizer(Characters("abcd"), tmp_path)
     with pytest.raises(ValueError, match="the tokenizer has 4 tokens, the model knows 3"):

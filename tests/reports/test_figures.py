@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from record_cases import as_older_versions_left_it, make_record, some_records, write_record
-from safetensors.torch import save_file
 
 from latchwork.evaluation import latch_states
 from latchwork.evaluation.statistics import wilson
@@ -132,8 +131,8 @@ def trained(tmp_path):
     """A folder with one run and its weights."""
     run = write_record(tmp_path, make_record())
     model = EXPERIMENTS["latching-4/minmax-s"].make_model(20)
-    save_file({name: value.clone() for name, value in model.state_dict().items()}, run / "best.safetensors")
-    return tmp_path, model.eval(), run / "best.safetensors"
+    model.save(run / "model")
+    return tmp_path, model.eval(), run / "model"
 
 
 def test_states_of_a_trained_network_are_those_of_its_weights(trained):
@@ -150,9 +149,9 @@ def test_states_of_a_trained_network_are_those_of_its_weights(trained):
 
 
 def test_weights_of_another_model_are_named(trained):
-    folder, _, weights = trained
-    save_file({"other": torch.zeros(1)}, weights)
-    with pytest.raises(ValueError, match=r"best\.safetensors must hold the weights of latching-4/minmax-s"):
+    folder, _, model = trained
+    EXPERIMENTS["latching-4/minmax-s"].make_model(21).save(model)
+    with pytest.raises(ValueError, match=r"must hold the model of latching-4/minmax-s"):
         plot_trained_states(folder, read_records(folder)[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,16 @@ def make_corpus(folder: Path, seed: int = 0) -> Path:
 
     write_corpus(folder, Characters(LETTERS), documents(40), documents(8), shard_tokens=500)
     return folder
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 class CutOffError(Exception):

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import socket
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from pretraining_cases import make_corpus
+from pretraining_cases import free_ports, make_corpus
 from pretraining_worker import BASELINE, ORTHOGONAL, PLAIN, STREAMS, TWO_PROCESSES, run_two
 from safetensors.torch import load_file
 
@@ -40,16 +39,6 @@ def one(corpus, tmp_path_factory):
     for name, config in configs.items():
         pretrain(config, corpus, out / name, peak=1.0)
     return out
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def losses(folder):

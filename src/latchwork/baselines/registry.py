@@ -174,6 +174,17 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if name in names}
 
 
+def fresh(model: nn.Module) -> nn.Module:
+    """Another model of the same configuration, with fresh weights."""
+    if isinstance(model, MinMaxRNC_LM):
+        return MinMaxRNC_LM(model.vocab_size, model.config)
+    if not isinstance(model, Baseline) or model.made_of is None:
+        raise ValueError(
+            f"model must be a MinMaxRNC_LM, or a baseline that make_model made; got {type(model).__name__}"
+        )
+    return make_model(model.made_of, model.vocabulary)
+
+
 def save_model(folder: str | os.PathLike[str], model: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> None:
     """Write config.json and model.safetensors: for ours as its own `save` does, for a baseline likewise.
 
@@ -182,8 +193,9 @@ def save_model(folder: str | os.PathLike[str], model: nn.Module, tensors: Mappin
     folder = Path(folder)
     if isinstance(model, MinMaxRNC_LM):
         if tensors is not None:
-            model = MinMaxRNC_LM(model.vocab_size, model.config)
+            model = fresh(model)
             load_tensors(model, tensors)
+            assert isinstance(model, MinMaxRNC_LM)
         model.save(folder)
         return
     config = getattr(model, "made_of", None)

@@ -28,7 +28,7 @@ def evaluate(
     from latchwork.tasks import make_task
 
     made, network = make_task(task), load_model(model, device)
-    size = max(int(getattr(network, name, 0)) for name in ("vocab_size", "vocabulary"))
+    size = getattr(network, "vocab_size", getattr(network, "vocabulary", 0))
     if size < made.vocabulary:
         raise ValueError(f"{model} knows {size} tokens and {made.name} has {made.vocabulary}: another task trained it")
     console = Console(stderr=True)

@@ -85,7 +85,10 @@ def _tell(error: Exception) -> int:
     message, code = explain(error)
     if hasattr(error, "format_message"):  # of the parser
         context = getattr(error, "ctx", None)
-        message, code = one_line(error.format_message()).rstrip(".") + _got(error), BAD_INPUT
+        message, code = (
+            one_line(error.format_message()).replace("Value error, ", "").rstrip(".") + _got(error),
+            BAD_INPUT,
+        )
         if context is not None:
             message += f"{'' if message.endswith('?') else '.'} Try '{context.command_path} --help'."
     _say(f"Error: {message}")

@@ -149,23 +149,21 @@ def plot_converged(groups: Sequence[Group]) -> Figure:
 def plot_trained_states(folder: str | os.PathLike[str], record: Record, steps: int = STEPS) -> Figure:
     """States of a run's best weights over a sequence, one row a layer: values on the left, set, hold, reset right.
 
-    folder: what `read_records` was given. The weights are best.safetensors in the folder of the run.
+    folder: what `read_records` was given. The model is in the folder of the run.
     """
     import torch
 
     from latchwork.evaluation.diagnostics import latch_report
     from latchwork.experiments import EXPERIMENTS
+    from latchwork.load import load_model
     from latchwork.tasks import make_task
-    from latchwork.tensor_files import read_tensors
 
-    weights = Path(folder) / record["run"] / "best.safetensors"
+    run = Path(folder) / record["run"]
     experiment = EXPERIMENTS[record["experiment"]]
     task = make_task(experiment.task)  # not the record's word for it
-    model: Any = experiment.make_model(task.vocabulary).eval()
-    try:
-        model.load_state_dict(read_tensors(weights)[0])
-    except (RuntimeError, OSError) as error:
-        raise ValueError(f"{weights} must hold the weights of {record['experiment']}: {error}") from error
+    model: Any = load_model(run)
+    if getattr(model, "vocab_size", None) != task.vocabulary:
+        raise ValueError(f"{run} must hold the model of {record['experiment']}; it holds {type(model).__name__}")
     tokens = task.sample("evaluation", 0, 1, steps).tokens
     state, reports = None, []
     for step in range(steps):

@@ -110,7 +110,7 @@ def _with_weights(folder: Path, groups: Sequence[Group]) -> Record | None:
 
     for group in groups:
         if group.first["model"].startswith("minmax") and group.experiment in EXPERIMENTS:
-            found = [each for each in group.records if (folder / each["run"] / "best.safetensors").exists()]
+            found = [each for each in group.records if (folder / each["run"] / "model").is_dir()]
             if found:
                 return best_run(found)
     return None

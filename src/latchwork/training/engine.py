@@ -12,10 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latchwork.baselines.registry import fresh
 from latchwork.seeds import generator
 from latchwork.signals import NEVER, Stop, Stopped
 from latchwork.training.checkpoint import Tell, find_checkpoint, load_checkpoint, save_checkpoint
-from latchwork.training.distributed import Processes, Strategy, accumulate, share_model
+from latchwork.training.distributed import (
+    Processes,
+    Strategy,
+    accumulate,
+    load_whole,
+    share_model,
+    whole_tensors,
+)
 from latchwork.training.plan import Plan, Step
 from latchwork.training.run_folder import RunFolder
 
@@ -214,6 +222,17 @@ class Training:
         if self.watch is not None and self.last is not None and text != self.last.text:
             self.last = replace(self.last, text=text)
             self.watch(self.last)
+
+    def whole_model(self) -> nn.Module:
+        """The model to evaluate: itself, or where each process has a part of it (FSDP), a copy in one piece.
+
+        All processes call it.
+        """
+        if not any(hasattr(each, "full_tensor") for each in self.parameters):
+            return self.model
+        whole = fresh(self.model).to(self.here.device)
+        load_whole(whole, whole_tensors(self.model))
+        return whole.eval()
 
     def pause(self) -> None:
         """Within an evaluation: if a stop is asked, save and raise Stopped. Several processes go on to its end."""

@@ -105,7 +105,8 @@ class Epochs(Plan):
         start, history, place = time.monotonic(), self.history, training.place
         training.pause()
         training.show("validating")
-        found = measure(training.model, self.validation, self.validation_ends)
+        model = training.whole_model()
+        found = measure(model, self.validation, self.validation_ends)
         spent = place.seconds + place.evaluation_seconds + time.monotonic() - start
         epoch = {
             "loss": history.loss / max(1, history.asked),
@@ -122,7 +123,7 @@ class Epochs(Plan):
         training.log(epoch)
         self.stopped = history.stopped = self.stopped or self.protocol.why_stop(history.epochs)
         if self.stopped:
-            gap = mode_gap(training.model, Batch(*(each[:COMPARED] for each in self.data)), self.ends[:COMPARED])
+            gap = mode_gap(model, Batch(*(each[:COMPARED] for each in self.data)), self.ends[:COMPARED])
             history.mode_gap = None if gap is None else gap._asdict()
 
     def diverged(self, training: Training, error: DivergedError) -> None:

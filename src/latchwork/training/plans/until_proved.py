@@ -14,6 +14,7 @@ from latchwork.automata.certify import certify
 from latchwork.automata.findings import Counterexample, Proof, Unknown
 from latchwork.automata.sampler import Sampler
 from latchwork.machines.machine import Machine
+from latchwork.models import MinMaxRNC_LM
 from latchwork.seeds import generator
 from latchwork.tasks.task import IGNORE, Task
 from latchwork.training.engine import Training
@@ -86,7 +87,8 @@ class UntilProved(Plan):
         """Certify; the counterexample and more mistakes go into the data of the next round."""
         training.show(f"certifying after round {len(self.rounds) + 1}")
         limits = {name: getattr(self.protocol, name) for name in ("precision", "tolerance", "max_states")}
-        model, watch = training.model, lambda found, waiting: training.pause()
+        model, watch = training.whole_model(), lambda found, waiting: training.pause()
+        assert isinstance(model, MinMaxRNC_LM)
         result = certify(model, self.machine, no_answer=self.no_answer, watch=watch, **limits)  # type: ignore[arg-type]
         described = {"steps": self.steps, "loss": self.last, "result": type(result).__name__, "states": result.states}
         described["training_seconds"] = round(training.place.seconds - self.spent, 1)
