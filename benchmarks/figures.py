@@ -66,7 +66,7 @@ def results(folder: Path) -> str:
     groups = group_records(read_records(folder))
     ablation = ablation_table(groups)
     tables = [*results_tables(groups), *([ablation] if ablation else [])]
-    return "\n\n".join(markdown(each).strip().replace("## ", "#### ", 1) for each in tables)
+    return "\n\n".join(markdown(each).strip() for each in tables)
 
 
 def summary(root: Path) -> str:

@@ -57,9 +57,9 @@ def write(folder: Path, page: Path) -> None:
     timed = by_name(read_stage("time", folder))
     parts = [results(tokens, timed), contexts(tokens)]
     if subwords := read_stage("subwords", folder):
-        parts += ["### GPT-2's tokens", of_subwords(subwords)]
+        parts += ["## GPT-2's tokens", of_subwords(subwords)]
     if tuning := read_stage("tuning", folder):
-        parts += ["### Tuning", rates(tuning)]
+        parts += ["## Tuning", rates(tuning)]
     write_text(page.with_suffix(".svg"), render(plot(tokens), "characters"))
     write_text(page, between(MARKS, text, "\n\n".join(parts)))
 
