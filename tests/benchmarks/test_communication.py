@@ -18,6 +18,6 @@ def test_processes_exchange_what_the_formula_says(strategy, world):
 
 def test_all_gpus_together_do_the_work_of_one():
     one, eight = paper((1, 8))
-    assert 8 * eight["PFLOP a step"] == pytest.approx(one["PFLOP a step"])
+    assert 8 * eight["TFLOP a step"] == pytest.approx(one["TFLOP a step"])
     assert one["wire GB, DDP"] == one["wire GB, FSDP"] == 0
     assert eight["state GB, FSDP"] < eight["state GB, DDP"] == one["state GB, DDP"]
