@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from latchwork.differences import differences, summary
 from latchwork.run_lock import run_lock
-from latchwork.training.differences import differences, summary
 
 HOLD = """
 import sys

@@ -20,10 +20,10 @@ from latchwork.data.make_tokenizer import make_tokenizer
 from latchwork.data.shards import SHARD_TOKENS, SplitWriter, dtype_for, publish, write_manifest
 from latchwork.data.survey import Survey, Watch, survey_sources
 from latchwork.data.tokenizers import Characters, Tokenizer, describe_tokenizer, save_tokenizer
+from latchwork.differences import differences, summary
 from latchwork.extras import need
 from latchwork.files import read_json, write_json
 from latchwork.run_lock import run_lock
-from latchwork.training.differences import differences, summary
 
 VALIDATION_DOCUMENTS = 5000
 PLAN = ".plan.json"

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from latchwork.baselines.registry import save_model
+from latchwork.differences import differences, summary
 from latchwork.evaluation.accuracy import measure
 from latchwork.evaluation.statistics import bootstrap, enough_data
 from latchwork.evaluation.streaming import evaluate
@@ -21,7 +22,6 @@ from latchwork.files import read_json, write_json
 from latchwork.seeds import seed_everything
 from latchwork.signals import stop_when_safe
 from latchwork.tasks import Task, make_task
-from latchwork.training.differences import differences, summary
 from latchwork.training.distributed import Processes
 from latchwork.training.engine import Progress, Watch
 from latchwork.training.protocol import EvaluationProtocol, Scale

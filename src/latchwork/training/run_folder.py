@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from latchwork.differences import differences, summary
 from latchwork.files import finite_values, read_json, read_text, write_json, write_text
 from latchwork.run_lock import run_lock
-from latchwork.training.differences import differences, summary
 from latchwork.training.distributed import Processes
 from latchwork.training.manifest import manifest
 

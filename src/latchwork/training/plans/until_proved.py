@@ -89,7 +89,7 @@ class UntilProved(Plan):
         limits = {name: getattr(self.protocol, name) for name in ("precision", "tolerance", "max_states")}
         model, watch = training.whole_model(), lambda found, waiting: training.pause()
         assert isinstance(model, MinMaxRNC_LM)
-        result = certify(model, self.machine, no_answer=self.no_answer, watch=watch, **limits)  # type: ignore[arg-type]
+        result = certify(model, self.machine, no_answer=self.no_answer, watch=watch, **limits)
         described = {"steps": self.steps, "loss": self.last, "result": type(result).__name__, "states": result.states}
         described["training_seconds"] = round(training.place.seconds - self.spent, 1)
         described["certify_seconds"] = round(result.seconds, 1)
