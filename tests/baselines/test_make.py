@@ -6,7 +6,7 @@ import pytest
 import torch
 from baseline_cases import needs
 
-from latchwork.baselines import BASELINES, make_baseline
+from latchwork.baselines import PRESETS, make_baseline
 
 # Raised by torch itself, where mlstm_kernels compiles what is for GPUs only.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
@@ -32,7 +32,7 @@ def make(name, *sizes):
 
 
 def test_every_baseline_has_a_count():
-    assert [name for name, _ in COUNTS] == list(BASELINES)
+    assert [name for name, _ in COUNTS] == list(PRESETS)
 
 
 @pytest.mark.parametrize(("name", "vocabulary"), COUNTS)
@@ -49,7 +49,7 @@ def test_layers_are_as_many_as_asked_for_and_equally_large(name, vocabulary):
     assert three - two == two - one > 0
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", PRESETS)
 def test_untrained_logits_are_finite_and_small(name):
     with torch.no_grad():
         logits, _ = make(name, 20)(torch.randint(20, (2, 10)))
@@ -60,13 +60,13 @@ def test_untrained_logits_are_finite_and_small(name):
 def test_an_unknown_name_is_an_error_that_lists_the_names_the_nearest_first():
     with pytest.raises(ValueError, match=r"name 'mamba' is unknown; there are mamba-[sm], mamba-[sm], ") as error:
         make_baseline("mamba", 20)
-    assert all(name in str(error.value) for name in BASELINES)
+    assert all(name in str(error.value) for name in PRESETS)
 
 
 @pytest.mark.parametrize("sizes", [(0, 2), (20, 0), (2.5, 2), ("20", 2)])
 @pytest.mark.parametrize("name", ["gru-s", "mamba-s"])
 def test_a_size_that_is_no_size_is_named(name, sizes):
-    with pytest.raises(ValueError, match=r"(vocabulary|n_layers) must be an integer of at least 1; got"):
+    with pytest.raises(ValueError, match=r"(vocabulary|n_layers) must be an integer"):
         make_baseline(name, *sizes)
 
 

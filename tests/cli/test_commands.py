@@ -34,7 +34,7 @@ def test_the_package_installs_the_command():
     ("arguments", "message"),
     [
         (["latching-4/minmax"], "did you mean"),
-        (["latching-4/minmax-s", "--scale", "huge"], "smoke, laptop, paper"),
+        (["latching-4/minmax-s", "--scale", "huge"], "is not one of 'smoke', 'laptop', 'paper'"),
         (["latching-4/minmax-s", "--device", "cuda"], "is not here"),
         (["latching-4/minmax-s", "--jobs", "0"], "--jobs"),
     ],

@@ -144,6 +144,7 @@ def test_runs_lists_them_with_their_state_and_result(folders, tmp_path):
     assert re.search(r"half +by_length +stopped +3", command("runs", tmp_path).stdout)
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning")  # torch's, of ONNX
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_command_takes_the_run_of_every_plan_or_says_why_not(plan, folders, tmp_path):
     folder, text = folders[plan], plan == "steps"

