@@ -39,7 +39,8 @@ default_role = "code"
 def plain(app: object, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
     """Docstrings are plain text: their stars and bars mean themselves. Examples stay as they are."""
     lines[:] = [
-        line if line.lstrip().startswith((">>>", "...")) else re.sub(r"[*|]|_(?=\W|$)", r"\\\g<0>", line) for line in lines
+        line if line.lstrip().startswith((">>>", "...")) else re.sub(r"[*|]|_(?=\W|$)", r"\\\g<0>", line)
+        for line in lines
     ]
 
 
@@ -52,4 +53,9 @@ html_theme = "sphinx_book_theme"
 html_title = "latchwork"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
-html_theme_options = {"show_toc_level": 2, "use_fullscreen_button": False, "use_download_button": False, "navbar_persistent": []}
+html_theme_options = {
+    "show_toc_level": 2,
+    "use_fullscreen_button": False,
+    "use_download_button": False,
+    "navbar_persistent": [],
+}
