@@ -47,7 +47,6 @@ lint: .venv/ready
 	$(BIN)/mypy
 
 docs: .venv/ready  ## the documentation in docs/_build/html; every page is executed, and a warning is an error
-	$(PIP) --editable '.[docs]'
 	OMP_WAIT_POLICY=passive $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 bench: .venv/ready  ## the figures of the README, about 20 minutes
@@ -80,14 +79,14 @@ portable:  ## the kernel with gcc and clang, without OpenMP, for ARM in an emula
 	PYTHON=$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/kernel/portable.sh
 
 # torch first and by its exact pin, so that nothing asks the index for a newer one.
-.venv/ready: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*)
+.venv/ready: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*.* src/latchwork/csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[dev]'
 	touch $@
 
 # What `make demo` runs, without what developers need. Where their environment is there already, it serves.
-.venv/demo: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*)
+.venv/demo: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/latchwork/csrc/*.* src/latchwork/csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@test -e .venv/ready || echo "installing torch, the largest part, then latchwork with its kernel: some minutes"
 	test -e .venv/ready || $(PIP) torch==2.13.0

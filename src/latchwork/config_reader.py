@@ -45,8 +45,9 @@ def _value(annotation: Any, value: Any, path: str) -> Any:
     if is_dataclass(annotation):
         return read_values(annotation, value, path)  # type: ignore[arg-type]
     if origin is tuple:
-        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis and isinstance(value, list) else arguments
-        if not isinstance(value, (list, tuple)) or len(value) != len(kinds):
+        is_list = isinstance(value, (list, tuple))
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis and is_list else arguments
+        if not is_list or len(value) != len(kinds):
             raise ValueError(f"{path} must be a list{'' if ... in arguments else f' of {len(kinds)}'}; got {value!r}")
         return tuple(_value(kind, each, path) for kind, each in zip(kinds, value, strict=True))
     if origin is Literal:

@@ -103,6 +103,11 @@ def inside(folder: Path, name: object, source: object, *, links: bool = False) -
     return folder / name
 
 
+def json_hash(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of values as JSON, whatever their order and spacing in a file."""
+    return hashlib.sha256(json.dumps(finite_values(values), sort_keys=True).encode()).hexdigest()
+
+
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     digest = hashlib.sha256()

@@ -20,6 +20,7 @@ from latchwork.modules import feedforward, linear
 from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, matrix, scalar, selection
 from latchwork.modules.linear import Linear
 from latchwork.modules.neuron import MinMaxNeuron
+from latchwork.ops.moves import selection_scan
 
 TAMPERINGS = {}
 
@@ -463,6 +464,7 @@ def activation_function_exchanged(model, monkeypatch):
 def recurrence_exchanged(model, monkeypatch):
     for module in (scalar, matrix, selection):
         monkeypatch.setattr(module, "minmax_scan", lambda *given, **more: -minmax_scan(*given, **more))
+    monkeypatch.setattr(selection, "selection_scan", lambda *given, **more: -selection_scan(*given, **more))
 
 
 @tampering

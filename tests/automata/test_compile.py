@@ -125,7 +125,7 @@ def test_an_expression_becomes_a_network_that_is_right_on_all_words(pattern, way
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("states", "count"), [(1, 1), (2, 12), (3, 216)])
+@pytest.mark.parametrize(("states", "count"), [(1, 1), (2, 12), pytest.param(3, 216, marks=pytest.mark.slow)])
 def test_every_machine_of_at_most_three_states_and_two_symbols(states, count, way):
     tables = machines_of(states)
     assert len(tables) == count

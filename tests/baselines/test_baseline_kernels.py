@@ -11,11 +11,11 @@ from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_h
 from latchwork.baselines.quads import blockwise
 from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
-from latchwork.ops import cpu
+from latchwork.ops.cpu import kernel
 from latchwork.ops.dispatch import use_backend
 
 pytestmark = [
-    pytest.mark.skipif(cpu.MISSING is not None, reason="there is no C++ kernel"),
+    pytest.mark.skipif(kernel.MISSING is not None, reason="there is no C++ kernel"),
     # Raised by torch itself, where mlstm_kernels compiles what is for GPUs only.
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
 ]

@@ -14,7 +14,7 @@ from latchwork.baselines.registry import ModelConfig, make_model
 from latchwork.data.corpus import Corpus
 from latchwork.data.shards import write_corpus
 from latchwork.data.tokenizers import Bytes, load_tokenizer
-from latchwork.files import parse_json, read_json, write_json
+from latchwork.files import json_hash, parse_json, read_json, write_json
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules import State
 from latchwork.tensor_files import read_tensors, write_tensors
@@ -69,6 +69,8 @@ def test_no_file_names_another_outside_of_its_folder(name, tmp_path):
     add_links(tmp_path / "checkpoints" / "00000004")
     note = tmp_path / "checkpoints" / "00000004" / "checkpoint.json"
     edit(note, lambda values: values["files"].update({name: "0" * 64}))
+    edit(note, lambda values: values.pop("sha256"))
+    edit(note, lambda values: values.update(sha256=json_hash(values)))  # one who means harm signs what was changed
     assert "checkpoint.json must name files inside its folder" in why_broken(note.parent)
 
 

@@ -21,6 +21,7 @@ def assert_same(found, expected, tolerance=1e-5):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_compiled_latch_is_one_graph_and_the_same(bidirectional):
     torch._dynamo.reset()

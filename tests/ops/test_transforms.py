@@ -263,7 +263,10 @@ def ways_to_a_gradient():
         "moves": (lambda a: selection_scan(a, choice, x0), weights),
         "choose_rows": (lambda a: choose_rows(a)[0], torch.randn(3, 5, 4)),
         "fused kernels": (lambda a: linear_cross_entropy(a, torch.ones(9, 8), targets), torch.randn(40, 8)),
-        "selective_scan": (lambda a: selective_scan(a, ones, ones, ones, start[0], start)[0], torch.rand(1, 3, 2)),
+        "selective_scan": (
+            lambda a: selective_scan(a, ones, ones, ones, start[0], torch.ones(2), ones, start)[0],
+            torch.rand(1, 3, 2),
+        ),
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "pretraining_dry_run.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it finds the processes to kill in /proc")
 def test_the_rehearsal_goes_through_data_training_kill_resume_samples_and_export(tmp_path):
     pytest.importorskip("tokenizers")

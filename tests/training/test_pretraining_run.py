@@ -301,6 +301,7 @@ def test_the_gradient_is_clipped(corpus, tmp_path, monkeypatch):
     assert metrics(tmp_path / "run")[0]["gradient_norm"] > 1e-2  # before clipping
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_20_random_moments_ends_bit_equal_to_one_that_is_not(corpus, tmp_path):
     context = multiprocessing.get_context("forkserver")  # a server that has imported torch: a process starts at once
     heavy = ["latchwork.training.pretrain", "scipy.stats", "torch._dynamo", "torch.utils.tensorboard"]

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.progress import track
+from rich.progress import Progress
 from torch import Tensor, nn
 
 from latchwork.extras import need
 from latchwork.modules.latch import PERIODS, Latch
 from latchwork.modules.sequences import at_step
+from latchwork.seeds import generator
+from latchwork.training import Outcome, Plan, run_plan
+from latchwork.training.engine import Training
+from latchwork.training.plan import Step
 
 need("sklearn", "sklearn")
 from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
@@ -109,22 +113,11 @@ class LatchClassifier(ClassifierMixin, BaseEstimator):
         return best
 
     def _train(self, rows: list[Tensor], targets: Tensor, random: np.random.RandomState) -> None:
-        model = self.model_.train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
-        batches = -(-len(rows) // self.batch_size)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (self.epochs * batches))
-        self.loss_curve_: list[float] = []
-        for _ in track(range(self.epochs), "training", disable=not self.verbose):
-            total = 0.0
-            for chosen in _split(random.permutation(len(rows)), self.batch_size):
-                loss = nn.functional.cross_entropy(model([rows[k] for k in chosen]), targets[chosen])
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                total += loss.item() * len(chosen)
-            self.loss_curve_.append(total / len(rows))
+        plan = _Fit(self, rows, targets, int(random.randint(2**31 - 1)))
+        with Progress(disable=not self.verbose) as progress:
+            bar = progress.add_task("training", total=self.epochs * plan.steps)
+            run_plan(plan, self.model_, watch=lambda found: progress.update(bar, completed=found.step))
+        self.loss_curve_ = plan.curve
         self.n_iter_ = self.epochs
 
     def _read(self, X: Any, fitting: bool) -> list[Tensor]:
@@ -200,6 +193,38 @@ class _Reader(nn.Module):
         return logits
 
 
-def _split(order: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+class _Fit(Plan):
+    """Epochs over all sequences, each in an order of its own; AdamW, its rate falling to 0."""
+
+    name = "fit"
+
+    def __init__(self, owner: LatchClassifier, rows: list[Tensor], targets: Tensor, seed: int) -> None:
+        self.owner, self.rows, self.targets, self.seed = owner, rows, targets, seed
+        self.steps = -(-len(rows) // owner.batch_size)  # of an epoch
+        self.curve: list[float] = []
+        self.total = 0.0
+
+    def batches(self, step: int, rank: int, world: int) -> Sequence[tuple[Any, float]]:
+        epoch, number = divmod(step, self.steps)
+        order = generator(self.seed, "order", epoch).permutation(len(self.rows))
+        chosen = order[number * self.owner.batch_size : (number + 1) * self.owner.batch_size]
+        return [(chosen, 1.0)]
+
+    def loss(self, network: nn.Module, batch: Any) -> Outcome:
+        logits, targets = network([self.rows[each] for each in batch]), self.targets[batch]
+        right = int((logits.argmax(-1) == targets).sum())
+        return Outcome(nn.functional.cross_entropy(logits, targets), asked=len(batch), right=right)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.owner.learning_rate, weight_decay=self.owner.weight_decay)
+
+    def rate(self, step: int) -> float:
+        return self.owner.learning_rate * (1 - step / (self.owner.epochs * self.steps))
+
+    def observe(self, training: Training, step: Step) -> None:
+        self.total += step.loss * step.asked
+        if (step.number + 1) % self.steps == 0:
+            self.curve.append(self.total / len(self.rows))
+            self.total = 0.0
+            if len(self.curve) == self.owner.epochs:
+                self.stopped = "all epochs"

@@ -59,7 +59,7 @@ def plan(
         if fits and u.shape[1] > 1 and _is_plain(neuron):
             weight, bias, gated = neuron.output.weight, neuron.output.bias, neuron.output_gate
             y, states = ops.layer_respond(u, z, neuron.x0, x, reset, weight, bias, gated)
-            return y, State(conv, at_step(states, last))
+            return y, State(conv, states[:, -1] if last is None else at_step(states, last))
         y, after = neuron.respond(z, x, reset, last)
         return u + y, State(conv, after)
 

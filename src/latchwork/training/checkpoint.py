@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
 from latchwork.baselines.registry import own_tensors
-from latchwork.files import check_hashes, file_hash, read_json, write_json
+from latchwork.files import check_hashes, file_hash, json_hash, read_json, write_json
 from latchwork.tensor_files import open_tensors, read_tensors
 from latchwork.training.distributed import Processes, copy_whole
 
@@ -63,7 +63,8 @@ def save_checkpoint(
     here.wait()
     if here.first:
         files = {each.name: file_hash(each) for each in sorted(temporary.iterdir())}
-        write_json(temporary / NOTE, {**place, "files": files})
+        note = {**place, "files": files}
+        write_json(temporary / NOTE, {**note, "sha256": json_hash(note)})
         shutil.rmtree(path, ignore_errors=True)
         temporary.replace(path)
         for old in steps_of(folder)[:-keep]:
@@ -107,7 +108,7 @@ def load_checkpoint(
     place = read_json(path / NOTE)
     assert place is not None
     own = read_tensors(path / PLAN)[0] if (path / PLAN).exists() else {}
-    return {name: value for name, value in place.items() if name != "files"}, own
+    return {name: value for name, value in place.items() if name not in ("files", "sha256")}, own
 
 
 def training_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -145,6 +146,8 @@ def why_broken(path: Path) -> str | None:
     try:
         if (note := read_json(path / NOTE)) is None:
             return f"{NOTE} is missing"
+        if note.pop("sha256", None) != json_hash(note):
+            return f"{NOTE} has changed"
         check_hashes(path, note.pop("files", None), path / NOTE)
         if note.get("step") != int(path.name) or not isinstance(note.get("plan"), dict):
             return f"{NOTE} must hold the step {int(path.name)} and the state of a plan"

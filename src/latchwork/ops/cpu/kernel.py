@@ -107,7 +107,8 @@ def attach(problem: ctypes.Structure, *, time: bool, **tensors: Tensor | None) -
 def call(name: str, problem: ctypes.Structure) -> int:
     """Run a function of the kernel and return its code, 0 for success."""
     kernel = _loaded if isinstance(_loaded, ctypes.CDLL) else library()
-    return check(name, getattr(kernel, name)(ctypes.byref(problem)))
+    code: int = getattr(kernel, name)(ctypes.byref(problem))
+    return check(name, code) if code else code
 
 
 def check(name: str, code: int) -> int:
