@@ -1,4 +1,4 @@
-"""The table of studies/learning from its records: python studies/learning/report.py"""
+"""Writes the tables of studies/learning/README.md from the records: python studies/learning/report.py"""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from statistics import median
 
+from latchwork.files import write_text
+from latchwork.reports.markdown import between
+
+MARKS = "<!-- tables: written by report.py -->", "<!-- end of tables -->"
 RECORDS = Path(__file__).parents[2] / "results" / "learning"
 
 
@@ -51,4 +55,5 @@ def starts(folder: Path = RECORDS) -> str:
 
 
 if __name__ == "__main__":
-    print(table(), starts(), sep="\n\n")
+    page = Path(__file__).parent / "README.md"
+    write_text(page, between(MARKS, page.read_text(), table() + "\n\n" + starts()))
