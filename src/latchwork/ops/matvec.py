@@ -33,6 +33,8 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 def _linear(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
     name = dispatch.choose("matvec", "auto", x, weight, scale, bias)
     if name == "cpu" and kernel.pays(x, weight, scale, bias):
+        if not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            return kernel.linear(x, weight, scale, bias)  # decoding: torch's own call of an operation takes longer
         y: Tensor = torch.ops.latchwork.matvec(x, weight, scale, bias)
         return y
     return plain.linear(x, weight, scale, bias)
