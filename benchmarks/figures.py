@@ -96,6 +96,19 @@ def summary(root: Path) -> str:
                 tracking,
             ]
         )
+    learning = [
+        json.loads(line)
+        for path in sorted((root / "results/learning").glob("*-*.jsonl"))
+        if path.name.startswith(("tomita", "random"))
+        for line in path.read_text().splitlines()
+    ]
+    proved = sum(each["proved"] for each in learning)
+    what = "Tomita 1 to 7 and random machines of 4 to 10 states: seeds learnt and proved"
+    rows.append([what, f"{proved} of {len(learning)}", "studies/learning/README.md"])
+    languages = json.loads((root / "results/languages/compile.json").read_text())["languages"].values()
+    chosen = [each["chosen"]["result"] == "Proof" for each in languages if "chosen" in each]
+    what = "languages of MLRegTest compiled to networks: proved for words of every length"
+    rows.append([what, f"{sum(chosen):,} of {len(chosen):,}", "studies/languages/README.md"])
     for name, page in (("scan.json", speed_page), ("model.json", speed_page)):
         for row in read(name)["targets"]:
             if row["figure"] in SUMMARISED and row["value"] is not None:
