@@ -43,7 +43,8 @@ def run_quietly(corpus: str, out: str) -> None:
     pretrain(KILLED, corpus, out, peak=1.0)
 
 
-def die_before_the_record(corpus: str, out: str) -> None:
+def die_before_the_record(corpus: str, out: str, threads: int) -> None:
+    torch.set_num_threads(threads)  # sums round otherwise with another number
     run.save_model = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     pretrain(tiny(), corpus, out, peak=1.0)
 

@@ -395,7 +395,7 @@ def test_a_signal_does_not_wait_for_a_validation_which_is_made_when_the_run_resu
 
 def test_a_kill_between_the_last_checkpoint_and_the_record_repeats_no_line(whole, corpus, tmp_path):
     process = multiprocessing.get_context("forkserver").Process(
-        target=die_before_the_record, args=(str(corpus), str(tmp_path / "run"))
+        target=die_before_the_record, args=(str(corpus), str(tmp_path / "run"), torch.get_num_threads())
     )
     process.start()
     process.join()
