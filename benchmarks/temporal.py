@@ -6,9 +6,9 @@ table of docs/temporal.md. About three minutes; one part alone (--only) is print
 """
 
 import argparse
+import ctypes
 import logging
 import math
-import os
 import random
 import subprocess
 import sys
@@ -26,7 +26,7 @@ from latchwork.files import write_json
 from latchwork.temporal import parse
 from machine import describe
 from measure import Row, Timing, interleave, progress, threads_set_to
-from memory import resident
+from model_peak import extra_memory
 from temporal_figures import table_of
 
 RESULTS = Path(__file__).parent / "results" / "temporal.json"
@@ -144,8 +144,7 @@ def growth(rows: list[Row]) -> None:
     times = turns({str(size): partial(formula, traces(size)) for size in sizes}, 2.0)
     exponent = slope([(size, times[str(size)].seconds) for size in sizes])
     rows.append(below("growth of the time, T = 1e3 to 1e6, exponent of T", exponent, "", 1.03))
-    own = {"MALLOC_MMAP_THRESHOLD_": "65536"}  # no tensor in memory that was free before
-    exponent = slope([(size, peak_of(size, 16, own)) for size in sizes])
+    exponent = slope([(size, peak_of(size, 16)) for size in sizes])
     rows.append(below("growth of the memory, 16 traces, T = 1e3 to 1e6, exponent of T", exponent, "", 1.03))
     found = traces(1_000_000)
     for text in ("eventually[0:{}] x", "x since[0:{}] y"):
@@ -164,25 +163,22 @@ def slope(points: list[tuple[int, float]]) -> float:
 
 
 def peak(steps: int, batch: int) -> None:
-    """Print the bytes that forward and backward take beyond the signals, at most."""
+    """Print the bytes that signals, forward and backward take at most."""
     formula = parse("x > 0 until y > 0")
 
     def run(size: int) -> None:
         leaves = {name: value.requires_grad_() for name, value in traces(size, batch, torch.float32).items()}
         formula(leaves)[:, 0].sum().backward()
 
-    run(8)
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    run(steps)
-    print(resident("VmHWM") - before)
+    run(8)  # loads and allocates what is needed once
+    ctypes.CDLL(None).malloc_trim(0)  # memory that is free counts again when it is used again
+    print(extra_memory(lambda: run(steps)))
 
 
-def peak_of(steps: int, batch: int, variables: Mapping[str, str] | None = None) -> float:
+def peak_of(steps: int, batch: int) -> float:
     """What `peak` prints in a process of its own."""
     command = [sys.executable, __file__, "--peak", str(steps), str(batch)]
-    environment = {**os.environ, **(variables or {})}
-    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def faster(what: str, times: Mapping[str, Timing], goal: float) -> Row:
