@@ -1,10 +1,11 @@
-"""Writes the figures of benchmarks/results and the records under results into README.md and docs/results."""
+"""Writes the figures of benchmarks/results and the records under results into README.md and the pages of docs."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import model_figures
+import temporal_figures
 from latchwork.reports.markdown import between, table
 from latchwork.reports.records import group_records, read_records
 from latchwork.reports.tables import ablation_table, markdown, results_tables
@@ -19,6 +20,7 @@ SUMMARISED = (
     "training step of the small preset, V = 20, peak memory, parts of minmaxrnc's",
 )
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
+TEMPORAL_MARKS = "<!-- temporal figures: written by benchmarks/figures.py -->", "<!-- end of temporal figures -->"
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -51,9 +53,16 @@ def targets(record: dict[str, Any]) -> str:
     return table(["figure (float32, 1 thread)", "goal", "measured", ""], rows)
 
 
+def measured_on(record: dict[str, Any]) -> str:
+    return f"Measured on: {', '.join(f'{key} {value}' for key, value in record['machine'].items())}."
+
+
 def scan_figures(record: dict[str, Any]) -> str:
-    machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
-    return "\n\n".join([f"Measured on: {machine}.", speed(record), targets(record)])
+    return "\n\n".join([measured_on(record), speed(record), targets(record)])
+
+
+def all_temporal_figures(record: dict[str, Any]) -> str:
+    return "\n\n".join([measured_on(record), table(*temporal_figures.table_of(record))])
 
 
 def all_model_figures(record: dict[str, Any]) -> str:
@@ -132,6 +141,7 @@ def main() -> None:
     scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
     write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model))
     write(pages / "paper.md", (RESULTS_MARKS, results(root / "results")))
+    write(root / "docs" / "temporal.md", (TEMPORAL_MARKS, all_temporal_figures(read("temporal.json"))))
     write(root / "README.md", (SUMMARY_MARKS, summary(root)))
 
 

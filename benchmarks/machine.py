@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -55,7 +56,8 @@ def instruction_set() -> str:
         return f"unknown: {reason}"
 
 
-def describe(threads: int) -> dict[str, str | int]:
+def describe(threads: int, peers: Sequence[str] = PEERS) -> dict[str, str | int]:
+    """The machine, the versions of torch and of the rivals, and the commit."""
     return {
         "processor": processor_field("model name") or platform.machine(),
         "cores": os.cpu_count() or 0,
@@ -64,7 +66,7 @@ def describe(threads: int) -> dict[str, str | int]:
         "kernel": instruction_set(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **{peer: version(peer) for peer in PEERS},
+        **{peer: version(peer) for peer in peers},
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit(),
     }

@@ -13,6 +13,7 @@ import torch
 
 Shape = tuple[int, int, int]  # B, T, D
 Row = dict[str, Any]  # one line of a table, as it is written to JSON
+Clock = Callable[[], float]  # time.perf_counter; or time.process_time, which a busy machine changes least
 
 ROUNDS = 5
 FEWEST_CALLS = 3
@@ -58,16 +59,18 @@ def threads_set_to(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def time_once(call: Callable[[], object]) -> float:
+def time_once(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Seconds of one call; its result is freed after the clock has stopped."""
-    start = time.perf_counter()
+    start = clock()
     result = call()
-    elapsed = time.perf_counter() - start
+    elapsed = clock() - start
     del result
     return elapsed
 
 
-def interleave(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+def interleave(
+    calls: Mapping[str, Callable[[], object]], seconds: float, clock: Clock = time.perf_counter
+) -> dict[str, Timing]:
     """Time all calls in turns and return the median of each.
 
     The first call of each warms up and is dropped, unless it takes more than SLOW_SECONDS: then it is the
@@ -77,17 +80,17 @@ def interleave(calls: Mapping[str, Callable[[], object]], seconds: float) -> dic
     times: dict[str, list[float]] = {}
     with no_garbage_collection():
         for name, call in calls.items():
-            first = time_once(call)
+            first = time_once(call, clock)
             times[name] = [first] if first > SLOW_SECONDS else []
         running = [name for name in calls if not times[name]]
         for _ in range(ROUNDS):
             for name in running:
                 if sum(times[name]) >= seconds and len(times[name]) >= FEWEST_CALLS:
                     continue
-                end = time.perf_counter() + seconds / ROUNDS
-                times[name].append(time_once(calls[name]))
-                while time.perf_counter() < end:
-                    times[name].append(time_once(calls[name]))
+                end = clock() + seconds / ROUNDS
+                times[name].append(time_once(calls[name], clock))
+                while clock() < end:
+                    times[name].append(time_once(calls[name], clock))
     return {name: Timing(statistics.median(each), len(each)) for name, each in times.items()}
 
 

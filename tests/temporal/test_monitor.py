@@ -174,6 +174,14 @@ def test_a_step_takes_numbers_rows_booleans_or_one_tensor():
     assert fresh().signals == ("x", "y")
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_step_reads_views_of_any_kind(engine, batch):
+    x = torch.arange(4.0 * batch, dtype=torch.float64)
+    for view in (x[:batch], x[1 : batch + 1], x[::4], x[:1].expand(batch), torch.complex(x, x).conj().imag[1::4]):
+        assert parse("x").online(batch, engine=engine).step({"x": view}).tolist() == view.tolist()
+
+
 def test_bad_use_of_a_monitor_names_what_is_wrong():
     monitor = parse("x <= y").online(2)
     with pytest.raises(ValueError, match="a step needs x, y; got x"):

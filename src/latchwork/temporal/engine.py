@@ -97,17 +97,18 @@ class KernelEngine:
         self.own = [self.input.ctypes.data + row * self.input.strides[1] for row in range(len(program.signals))]
         self.places = (ctypes.c_void_p * len(self.own))(*self.own)  # where the next step's signals are read from
         self._next.rows = ctypes.addressof(self.places)
+        self.usual = (tuple(enumerate(program.signals)), torch.Size([batch]), dtype, self.places, batch == 1)
         self._fresh: list[Tensor] = []  # rows for answers, made many at a time: a new tensor costs more than a step
-        self._place = 0
+        self._place, self._size = 0, batch * self.dtype.itemsize
 
     def once(self) -> Tensor:
-        """The first root (B,) after a step from `input`."""
-        if not self._fresh:
-            block = torch.empty(max(1, 32768 // self.batch), len(self.roots), self.batch, dtype=self._dtype)
-            self._fresh, self._place = list(block[:, 0].unbind(0)), block.data_ptr()
-            self._size = block.stride(0) * block.element_size()
-        row = self._fresh.pop()
-        self._next.output = self._place + self._size * len(self._fresh)
+        """The root (B,), of a program with one, after a step from `places`."""
+        if not (fresh := self._fresh):
+            block = torch.empty(max(1, 32768 // self.batch), self.batch, dtype=self._dtype)
+            self._fresh = fresh = list(block.unbind())
+            self._place = block.data_ptr()
+        row = fresh.pop()
+        self._next.output = self._place + self._size * len(fresh)
         self._once()
         return row
 

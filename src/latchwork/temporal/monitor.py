@@ -84,7 +84,8 @@ class Monitor:
     def step(self, values: Mapping[str, Any] | Tensor) -> Tensor:
         """The robustness (B,) after one more step. values: by name, a number for all traces or (B,); or a tensor
         (B, S) whose columns are `signals`."""
-        self._check_open()
+        if self._last is not None:
+            self._check_open()
         if (engine := self._fast) is not None:
             self._take(engine, values)
             self.steps += 1
@@ -218,20 +219,21 @@ class Monitor:
                 engine.rows[k].copy_(row)
                 engine.places[k] = engine.own[k]
             return
-        cells, places, one, shape, dtype = engine.cells, engine.places, self.batch == 1, (self.batch,), self.dtype
-        for k, name in enumerate(self._program.signals):  # what is usual at the least cost
+        names, shape, dtype, places, one = engine.usual
+        for k, name in names:  # what is usual at the least cost
             value = values.get(name)
-            if value.__class__ is float and one:
-                cells[k] = value
-                places[k] = engine.own[k]
-            elif (
+            if (
                 value.__class__ is Tensor
                 and value.dtype is dtype
-                and value.shape == shape
                 and value.is_cpu
+                and value.shape == shape
                 and value.is_contiguous()
+                and not (one and value.is_neg())  # a negated view of two numbers or more is not contiguous
             ):
                 places[k] = value.data_ptr()  # read where it is; `values` keeps it until the step is done
+            elif value.__class__ is float and one:
+                engine.cells[k] = value
+                places[k] = engine.own[k]
             else:
                 engine.rows[k].copy_(self._row(name, values).detach())
                 places[k] = engine.own[k]
