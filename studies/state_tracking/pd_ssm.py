@@ -119,10 +119,17 @@ def read(name: str, folder: Path) -> list[Record]:
     return sorted((json.loads(line) for line in lines), key=lambda each: int(each["seed"]))
 
 
-def accuracy(record: Record) -> float:
-    """In percent: of the network without idle units where it was proved, else as it was trained."""
-    test = record["pruned"] if proved(record) else record["trained"]
-    return 100 * float(test["right"] / test["words"])
+def accuracy(record: Record, test: str = "trained") -> float:
+    """In percent: as it was trained, or "pruned", without idle units."""
+    return 100 * float(record[test]["right"] / record[test]["words"])
+
+
+def spread(found: Sequence[float]) -> str:
+    """The median, and the lowest and the highest where they differ; – if there are none."""
+    if not found:
+        return "–"
+    middle, lowest, highest = (f"{value:.1f}" for value in (median(found), min(found), max(found)))
+    return middle if lowest == highest else f"{middle} ({lowest} to {highest})"
 
 
 def proved(record: Record) -> bool:
@@ -136,21 +143,22 @@ def report(folder: Path, published: Record) -> str:
     rows = []
     for name in TASKS:
         records = read(name, folder)
-        cells = [name, "not run", "–", "–", "–"]
+        cells = [name, "not run", "–", "–", "–", "–"]
         if records:
-            found = [accuracy(each) for each in records]
-            spread = f"{median(found):.1f}" + (
-                f" ({min(found):.1f} to {max(found):.1f})" if len(set(found)) > 1 else ""
-            )
             seconds = median(each["training"]["seconds"] for each in records)
             units = [each["proof"]["units"] for each in records if proved(each)]
             cells = [
-                name, f"{sum(map(proved, records))} of {len(records)}", spread, f"{seconds:.0f}",
+                name,
+                f"{sum(map(proved, records))} of {len(records)}",
+                spread([accuracy(each, "pruned") for each in records if proved(each)]),
+                spread([accuracy(each) for each in records]),
+                f"{seconds:.0f}",
                 f"{median(units):g}" if units else "–",
-            ]  # fmt: skip
+            ]
         others = [published["models"][model].get(name) for model in models]
         rows.append([*cells, *("–" if value is None else f"{value:g}" for value in others)])
-    head = ["task", "ours: proved", "ours: accuracy, %", "seconds", "units left", *(f"{model}¹" for model in models)]
+    ours = ["ours: proved", "those proved, %", "all as trained, %", "seconds", "units left"]
+    head = ["task", *ours, *(f"{model}¹" for model in models)]
     note = f"¹ Published by others, not measured here: {published['source']}. {published['about']}"
     return f"{table(head, rows)}\n\n{note}\n\n{failures(folder)}"
 
@@ -166,7 +174,9 @@ def failures(folder: Path) -> str:
             last = proof["rounds"][-1] if proof else {}
             why = last.get("reason") or (f"wrong on {last['word']}" if "word" in last else "")
             end = f"{proof['result']}: {why}" if proof else f"not learnt, at length {training['length']}"
-            lines.append(f"- {name}, seed {each['seed']}: {end}; {training['seconds']:.0f} s, {accuracy(each):.1f}%.")
+            lines.append(
+                f"- {name}, seed {each['seed']}: {end}; {training['seconds']:.0f} s, {accuracy(each):.1f}% as trained."
+            )
     return "Not proved:\n" + "\n".join(lines) if lines else "Every seed was proved."
 
 
