@@ -206,10 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with path_of(name, options.out).open("a") as file:
                 file.write(json.dumps(record) + "\n")
             said = record["proof"]["result"] if "proof" in record else "not learnt"
-            print(
-                f"{name}, seed {seed}: {said}, {accuracy(record):.2f}%, {record['training']['seconds']:.0f} s",
-                flush=True,
-            )
+            seconds = record["training"]["seconds"]
+            print(f"{name}, seed {seed}: {said}, {accuracy(record):.2f}% as trained, {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
