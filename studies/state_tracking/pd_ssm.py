@@ -38,13 +38,14 @@ SHORTEST, LONGEST = 40, 256  # of the test's words
 WORDS, ROWS = 2048, 128  # of a test, and of a batch in it
 FRESH = 1_000_000  # the seed of the test's words, more than any of a training
 
-# Groups are asked for every answer in training, as word problems are; the other three languages for the last alone.
+# Groups are asked for every answer in training, where their name does not say the last; other languages for the last.
 # An expression ends with a digit, and half of the lengths have no last answer: it is asked for its value at each digit.
 TASKS = {
     **{
         name: Problem(f"word_problem({name}, {{seed}})", Units("selection", 5))
         for name in ("S5, 32", "S5, 8", "S5, 4", "A5, 12")
     },
+    "S5, 32, last answer": Problem("last_step(word_problem(S5, 32, {seed}))", Units("selection", 5)),
     "cycle navigation": Problem("last_step(cycle_navigation)", Units("selection", 5)),
     "even pairs": Problem("last_step(even_pairs)", Units("transformation", 7, 32), threshold=0.98, patience=500),
     "parity": Problem("last_step(parity)", Units("transformation", 2, 2)),
