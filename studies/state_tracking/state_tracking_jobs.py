@@ -278,6 +278,14 @@ def test(model: nn.Module, task: Task, long: int) -> list[Record]:
 
 
 def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurriculum, seed: int, long: int) -> Record:
+    """`prune_and_certify`, and the tests of the network that it leaves."""
+    smaller, record = prune_and_certify(model, task, dense, curriculum, seed)
+    return {**record, "tests": test(smaller, dense, long)}
+
+
+def prune_and_certify(
+    model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurriculum, seed: int
+) -> tuple[MinMaxRNC_LM, Record]:
     """Without its idle units, and after some more training: is the network right on all words?"""
     began, practised = time.monotonic(), 0
     smaller = find_followers(model, *dense.sample("validation", seed, WORDS, LENGTH))
@@ -305,7 +313,7 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
         else:
             rounds[-1].update(reason=found.reason)
     seconds = time.monotonic() - began
-    return {
+    return smaller, {
         "result": rounds[-1]["result"],
         "units": count_units(smaller),
         "follows": follows,
@@ -313,7 +321,6 @@ def prove(model: MinMaxRNC_LM, task: Task, dense: Task, curriculum: LengthCurric
         "rounds": rounds,
         "certify_seconds": round(found.seconds, 2),
         "seconds": round(seconds, 1),
-        "tests": test(smaller, dense, long),
     }
 
 

@@ -26,6 +26,7 @@ AUTOMATA = (
     "word_problem(S5)",
     "word_problem(D4)",
     "word_problem(S4, swaps)",
+    "word_problem(S4, 3, 1)",
     "transformations(3)",
     "transformations(5, 4, 1)",
     "even_pairs",

@@ -56,13 +56,31 @@ def test_symmetries_rotations_and_products_are_groups(group, order):
 
 
 def test_generators_and_swaps_reach_the_whole_group():
-    for group, letters, number in (("S5", "generators", 2), ("S5", "swaps", 10), ("S3", "swaps", 3)):
+    for group, letters, number in (
+        ("S5", "generators", 2), ("S5", "swaps", 10), ("S3", "swaps", 3), ("S5", "2", 2), ("S5", "32", 32),
+        ("A5", "12", 12), ("A4xZ5", "3", 3),
+    ):  # fmt: skip
         task = WordProblem(group, letters)
         assert task.successor.shape == (len(task.elements), number)
         reached = {0}
         while len(more := reached | set(task.successor[sorted(reached)].flatten().tolist())) > len(reached):
             reached = more
         assert len(reached) == len(task.elements)
+
+
+def test_random_generators_are_different_elements_and_come_from_their_seed():
+    one, same, other = (WordProblem("S5", "8", seed).letters for seed in (1, 1, 2))
+    assert len(set(one)) == 8
+    assert one == same
+    assert one != other
+
+
+def test_a_number_of_elements_that_cannot_generate_the_group_is_refused():
+    for letters in ("0", "7"):
+        with pytest.raises(ValueError, match=f"letters must be 1 to 6, the elements of S3; got {letters}"):
+            WordProblem("S3", letters)
+    with pytest.raises(ValueError, match=r"letters must be .* generate S3; 1000 draws of 1 did not"):
+        WordProblem("S3", "1")
 
 
 def test_every_map_of_three_points_is_a_letter_and_the_answer_is_where_zero_goes():

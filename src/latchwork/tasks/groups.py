@@ -12,6 +12,7 @@ from latchwork.tasks.automaton import Automaton
 from latchwork.tasks.task import Split, check_table
 
 CYCLE = 5
+DRAWS = 1000  # of random elements, until some generate a group
 STEPS = (0, 1, -1)  # what the tokens 0, 1, 2 of CycleNavigation do
 
 
@@ -64,20 +65,24 @@ class WordProblem(Automaton):
     of a polygon, or "Z2" to "Z9", its rotations; or a product of those, as "A4xZ5". Elements are in lexicographic
     order, so that 0 is the identity. What is read first acts first: after p_1 ... p_t the answer maps x to
     p_t(...p_1(x)...).
-    letters: what token k is. "all": the k-th element; and for S3 to S6 also "generators", the exchange of the first
-    two points and the rotation of all, or "swaps", every exchange of two.
+    letters: what token k is. "all": the k-th element. A number, as "32": that many different elements, drawn at random
+    from `seed` until they generate the group. For S3 to S6 also "generators", the exchange of the first two points and
+    the rotation of all, or "swaps", every exchange of two.
     """
 
-    def __init__(self, group: str, letters: str = "all", *, splits: Mapping[str, Split] | None = None) -> None:
+    def __init__(
+        self, group: str, letters: str = "all", seed: int = 0, *, splits: Mapping[str, Split] | None = None
+    ) -> None:
         factors = [_group(name, group) for name in group.split("x")]
         size = prod(len(each) for each in factors)
         check_table(f"word_problem({group})", size, size if letters == "all" else 1)
         self.elements = sorted(_side_by_side(each) for each in product(*factors))
         number = {p: k for k, p in enumerate(self.elements)}
-        self.letters = [number[p] for p in _letters(group, letters, self.elements)]
+        self.letters = [number[p] for p in _letters(group, letters, seed, self.elements)]
         points = numpy.array(self.elements)
         successor = [[number[tuple(row)] for row in points[self.letters][:, state].tolist()] for state in points]
-        name = f"word_problem({group})" if letters == "all" else f"word_problem({group}, {letters})"
+        arguments = [group] if letters == "all" else [group, letters, *([str(seed)] if letters.isdecimal() else [])]
+        name = f"word_problem({', '.join(arguments)})"
         super().__init__(successor, numpy.arange(len(points)), name=name, splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
@@ -142,16 +147,39 @@ def _side_by_side(parts: Sequence[Permutation]) -> Permutation:
     return tuple(points)
 
 
-def _letters(group: str, letters: str, elements: list[Permutation]) -> list[Permutation]:
+def _letters(group: str, letters: str, seed: int, elements: list[Permutation]) -> list[Permutation]:
     if letters == "all":
         return elements
+    if letters.isdecimal():
+        return _draw_generators(group, int(letters), seed, elements)
     if letters not in ("generators", "swaps") or group[0] != "S" or len(group) != 2:
         raise ValueError(
-            f"letters must be 'all', or for S3 to S6 'generators' or 'swaps'; got {letters!r} for {group!r}"
+            f"letters must be 'all', a number, or for S3 to S6 'generators' or 'swaps'; got {letters!r} for {group!r}"
         )
     identity = elements[0]
     swaps = [_swap(identity, a, b) for a, b in combinations(identity, 2)]
     return swaps if letters == "swaps" else [swaps[0], identity[1:] + identity[:1]]
+
+
+def _draw_generators(group: str, count: int, seed: int, elements: list[Permutation]) -> list[Permutation]:
+    """So many different elements that generate the group, drawn again until they do."""
+    if not 1 <= count <= len(elements):
+        raise ValueError(f"letters must be 1 to {len(elements)}, the elements of {group}; got {count}")
+    random = numpy.random.default_rng(seed)
+    for _ in range(DRAWS):
+        drawn = [elements[k] for k in sorted(random.choice(len(elements), count, replace=False).tolist())]
+        if len(_generated(drawn)) == len(elements):
+            return drawn
+    raise ValueError(f"letters must be a number of elements that generate {group}; {DRAWS} draws of {count} did not")
+
+
+def _generated(generators: Sequence[Permutation]) -> set[Permutation]:
+    """Every product of the generators."""
+    found, new = set(generators), set(generators)
+    while new:
+        new = {tuple(p[point] for point in q) for p in generators for q in new} - found
+        found |= new
+    return found
 
 
 def _swap(p: Permutation, a: int, b: int) -> Permutation:
