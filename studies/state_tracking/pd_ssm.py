@@ -153,12 +153,12 @@ def report(folder: Path, published: Record) -> str:
                 f"{sum(map(proved, records))} of {len(records)}",
                 spread([accuracy(each, "pruned") for each in records if proved(each)]),
                 spread([accuracy(each) for each in records]),
-                f"{seconds:.0f}",
+                f"{seconds:.0f} of {max(each['config']['limits']['seconds'] for each in records):.0f}",
                 f"{median(units):g}" if units else "–",
             ]
         others = [published["models"][model].get(name) for model in models]
         rows.append([*cells, *("–" if value is None else f"{value:g}" for value in others)])
-    ours = ["ours: proved", "those proved, %", "all as trained, %", "seconds", "units left"]
+    ours = ["ours: proved", "those proved, %", "all as trained, %", "seconds, of those allowed", "units left"]
     head = ["task", *ours, *(f"{model}¹" for model in models)]
     note = f"¹ Published by others, not measured here: {published['source']}. {published['about']}"
     return f"{table(head, rows)}\n\n{note}\n\n{failures(folder)}"

@@ -14,7 +14,8 @@ from latchwork.tasks import CycleNavigation, Parity
 def made_up(name, seed, right, result):
     """A record; result: of its proof, or None where it was not learnt."""
     test = {"right": right, "words": 2048}
-    record = {"name": name, "seed": seed, "training": {"seconds": 7.0, "length": 19}, "trained": test}
+    config = {"limits": {"seconds": 60.0}}
+    record = {"name": name, "seed": seed, "config": config, "training": {"seconds": 7.0, "length": 19}, "trained": test}
     if result is None:
         return record
     rounds = [{"result": result, **({"word": [1, 0]} if result == "counterexample" else {})}]
@@ -38,8 +39,8 @@ def test_the_table_has_ours_beside_the_published_and_says_what_was_not_proved(tm
     (tmp_path / "parity.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     (tmp_path / "S5-32.jsonl").write_text(json.dumps(made_up("S5, 32", 0, 512, None)) + "\n")
     text = report(tmp_path, {"about": "About.", "source": "Source", "models": {"Other": {"parity": 99.9}}})
-    assert "| parity | 1 of 2 | 100.0 | 74.5 (50.0 to 99.0) | 7 | 2 | 99.9 |" in text
-    assert "| S5, 32 | 0 of 1 | – | 25.0 | 7 | – | – |" in text
+    assert "| parity | 1 of 2 | 100.0 | 74.5 (50.0 to 99.0) | 7 of 60 | 2 | 99.9 |" in text
+    assert "| S5, 32 | 0 of 1 | – | 25.0 | 7 of 60 | – | – |" in text
     assert "| even pairs | not run |" in text
     assert "- parity, seed 0: counterexample: wrong on [1, 0]; 7 s, 50.0% as trained." in text
     assert "- S5, 32, seed 0: not learnt, at length 19; 7 s, 25.0% as trained." in text
