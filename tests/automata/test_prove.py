@@ -1,15 +1,19 @@
+import json
+from dataclasses import replace
+
 import numpy
 import pytest
 import torch
 
 from latchwork.automata import Machine
-from latchwork.automata.certify import Proof
+from latchwork.automata.certify import Counterexample, Proof, Unknown
 from latchwork.automata.compile import compile
 from latchwork.automata.learn import learn
 from latchwork.automata.sampler import Sampler
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, make_task
 from latchwork.training import ProofProtocol, train_until_proved
+from latchwork.training.plans.until_proved import UntilProved
 
 TINY = MinMaxRNCLMConfig.small(d_model=16, d_state=8, n_layers=1, levels=3, output_gate=False, ffn_dropout=0.0)
 
@@ -63,3 +67,12 @@ def test_learning_takes_a_network_with_a_learnt_start():
     words = numpy.random.default_rng(0).integers(2, size=(20, 8))
     with torch.no_grad():
         assert (hypothesis.machine.run(words) == model(torch.from_numpy(words))[0].argmax(-1).numpy()).all()
+
+
+@pytest.mark.parametrize("found", [Counterexample((1, 0), 0, 1, 7, 0.5), Unknown("too large", 7, 0.5, (1,), "prune")])
+def test_what_was_found_is_saved_as_json_and_comes_back_with_the_names_of_the_machine(found):
+    plan, other = (UntilProved(make_task("parity"), ProofProtocol()) for _ in range(2))
+    plan.result = replace(found, machine=plan.machine)
+    other.restore(json.loads(json.dumps(plan.state(), allow_nan=True)))
+    assert other.result == plan.result
+    assert str(other.result) == str(plan.result)

@@ -41,7 +41,7 @@ WORKS = [
     ["version", "--all"],
     ["list"],
     ["compile", "(ab)*", "--out", "model"],
-    ["compile", "(aaaaaa)*", "--groups", "series"],
+    ["compile", "(aaaaaa)*", "--method", "cascade", "--groups", "series"],
     ["extract", "parity"],
     ["certify", "parity", "parity"],
     ["draw", "a*", "--out", "machine.svg"],

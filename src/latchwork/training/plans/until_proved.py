@@ -115,7 +115,8 @@ class UntilProved(Plan):
 
     def state(self) -> dict[str, Any]:
         names = ("began", "spent", "steps", "right", "last", "pinned", "near", "rounds")
-        result = {"name": type(self.result).__name__, **asdict(self.result)}
+        plain = self.result if isinstance(self.result, Proof) else replace(self.result, machine=None)
+        result = {"name": type(self.result).__name__, **asdict(plain)}
         return {**{name: getattr(self, name) for name in names}, "result": result}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -123,6 +124,8 @@ class UntilProved(Plan):
         result = dict(values.pop("result"))
         kind = getattr(findings, result.pop("name"))
         self.result = kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in result.items()})
+        if not isinstance(self.result, Proof):
+            self.result = replace(self.result, machine=self.machine)
         for name, value in values.items():
             setattr(self, name, float("nan") if value is None else value)  # JSON has no NaN
 
