@@ -15,7 +15,9 @@ constexpr int64_t STREAMS = 4;
 
 LATCHWORK_INLINE Lanes load_as_float(const float* from) { return load(from); }
 LATCHWORK_INLINE Lanes load_as_float(const int8_t* from) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif defined(__AVX2__)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 #else
     typedef int8_t Bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
