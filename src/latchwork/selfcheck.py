@@ -218,13 +218,15 @@ def _products(device: torch.device, quantised: bool) -> Iterator[Case]:
 
 
 def _latches(device: torch.device) -> Iterator[Case]:
-    def compute(r: Tensor, s: Tensor, step: int) -> list[Tensor]:
-        return _differentiate(lambda r, s: latch(r, s, -torch.inf, step), r, s)
+    def compute(r: Tensor, s: Tensor, step: int, width: int | None) -> list[Tensor]:
+        return _differentiate(lambda r, s: latch(r, s, step, width), r, s)
 
-    for dtype, step, ties in itertools.product((torch.float32, torch.float64), (1, -1), (False, True)):
+    dtypes, widths = (torch.float32, torch.float64), (None, 2, 7, 50)
+    for dtype, step, width, ties in itertools.product(dtypes, (1, -1), widths, (False, True)):
         rows = torch.randn(2, 3, 50).to(device, dtype)
         r, s = rows.round() if ties else rows
-        yield Case(f"{dtype}, step {step}, {'ties' if ties else 'no ties'}", partial(compute, r, s, step), exact=3)
+        name = f"{dtype}, step {step}, width {width}, {'ties' if ties else 'no ties'}"
+        yield Case(name, partial(compute, r, s, step, width), exact=1 if width else 3)
 
 
 def _windows(device: torch.device) -> Iterator[Case]:

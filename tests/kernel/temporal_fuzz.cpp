@@ -7,10 +7,10 @@
 #include "cases.h"
 
 extern "C" {
-int latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, double start, int64_t step,
+int latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, int64_t step, int64_t width,
                     void* x, int64_t threads);
 int latchwork_latch_back(int64_t dtype, int64_t batch, int64_t time, const void* grad, const void* r, const void* s,
-                         const void* x, double start, int64_t step, void* grad_r, void* grad_s, int64_t threads);
+                         const void* x, int64_t step, int64_t width, void* grad_r, void* grad_s, int64_t threads);
 int latchwork_window(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
                      const void* x, void* y, int64_t threads);
 int latchwork_window_back(int64_t dtype, int64_t batch, int64_t time, int64_t low, int64_t high, int64_t minimum,
@@ -62,12 +62,13 @@ Row<S> draw(Random& random, int64_t size, int64_t nans) {
     return row;
 }
 
-// x_t of r since s: the best over every step k so far of s_k and all r after it, or of `start` and all r.
+// r since s at step t: the best over every step k from `first` on of s_k and all r after it; and of -infinity and all r,
+// where the window begins before the trace.
 template <class S>
-S since(const Row<S>& r, const Row<S>& s, S start, int64_t t) {
-    S best = start;
-    for (int64_t j = 0; j <= t; ++j) best = least(best, r[j]);
-    for (int64_t k = 0; k <= t; ++k) {
+S since(const Row<S>& r, const Row<S>& s, int64_t first, int64_t t) {
+    S best = -S(INFINITY);
+    for (int64_t j = 0; first < 0 && j <= t; ++j) best = least(best, r[j]);
+    for (int64_t k = std::max<int64_t>(first, 0); k <= t; ++k) {
         S value = s[k];
         for (int64_t j = k + 1; j <= t; ++j) value = least(value, r[j]);
         best = most(best, value);
@@ -77,51 +78,46 @@ S since(const Row<S>& r, const Row<S>& s, S start, int64_t t) {
 
 template <class S>
 void latches(Random& random) {
-    const int64_t batch = 1 + random.below(3), time = random.below(14), step = random.percent(50) ? 1 : -1;
+    const int64_t batch = 1 + random.below(3), time = random.below(20), step = random.percent(50) ? 1 : -1;
     const int64_t dtype = sizeof(S) == 4 ? FLOAT32 : FLOAT64, threads = 1 + random.below(2), nans = random.pick({0, 20});
-    const bool has_r = random.percent(80), has_s = !has_r || random.percent(80);
-    const S start = random.percent(70) ? -S(INFINITY) : S(random.below(5) - 2);
-    const Row<S> all_r = draw<S>(random, batch * time, nans), all_s = draw<S>(random, batch * time, nans);
+    const int64_t width = random.percent(30) ? 0 : random.below(time + 1);
+    const Row<S> r = draw<S>(random, batch * time, nans), s = draw<S>(random, batch * time, nans);
     Row<S> x(batch * time), grad(batch * time), grad_r(batch * time), grad_s(batch * time);
     for (S& each : grad) each = S(random.below(9) - 4);
-    const S *r = has_r ? all_r.data() : nullptr, *s = has_s ? all_s.data() : nullptr;
-    const int code = latchwork_latch(dtype, batch, time, r, s, double(start), step, x.data(), threads);
+    int code = latchwork_latch(dtype, batch, time, r.data(), s.data(), step, width, x.data(), threads);
     if (code != DONE) fail("code", 0, code, DONE);
-    latchwork_latch_back(dtype, batch, time, grad.data(), r, s, x.data(), double(start), step, has_r ? grad_r.data() : nullptr,
-                         has_s ? grad_s.data() : nullptr, threads);
+    code = latchwork_latch_back(dtype, batch, time, grad.data(), r.data(), s.data(), x.data(), step, width, grad_r.data(),
+                                grad_s.data(), threads);
+    if (code != DONE) fail("code", 0, code, DONE);
     for (int64_t b = 0; b < batch; ++b) {
         auto at = [&](int64_t t) { return b * time + (step > 0 ? t : time - 1 - t); };  // t in the direction of `step`
-        Row<S> own_r(time, S(INFINITY)), own_s(time, -S(INFINITY));
-        for (int64_t t = 0; t < time; ++t) {
-            if (has_r) own_r[t] = all_r[at(t)];
-            if (has_s) own_s[t] = all_s[at(t)];
-        }
-        for (int64_t t = 0; t < time; ++t) {
-            const S expected = since(own_r, own_s, start, t);
-            if (!same(x[at(t)], expected)) fail("latch", at(t), double(x[at(t)]), double(expected));
-        }
-        if (nans) continue;
-        // Each output sends its gradient back through the loop by itself; a tie halves it.
+        Row<S> own_r(time), own_s(time);
+        for (int64_t t = 0; t < time; ++t) own_r[t] = r[at(t)], own_s[t] = s[at(t)];
         Row<double> to_r(time), to_s(time);
         for (int64_t t = 0; t < time; ++t) {
+            const int64_t first = width ? t - width + 1 : -1;
+            const S expected = since(own_r, own_s, first, t);
+            if (!same(x[at(t)], expected)) fail("latch", at(t), double(x[at(t)]), double(expected));
+            // Each output sends its gradient back through its loop by itself; a tie halves it.
             double share = double(grad[at(t)]);
-            for (int64_t k = t; k >= 0 && share != 0; --k) {
-                const S before = k ? x[at(k - 1)] : start, m = has_r ? least(own_r[k], before) : before;
-                if (has_s && own_s[k] >= m) {
+            for (int64_t k = t; k >= 0 && k >= first && share != 0; --k) {
+                const S before = k && k > first ? since(own_r, own_s, first, k - 1) : -S(INFINITY), m = least(own_r[k], before);
+                if (own_s[k] >= m) {
                     if (own_s[k] == m) share /= 2;
                     to_s[k] += share;
                     if (own_s[k] > m) break;
                 }
-                if (has_r && own_r[k] <= before) {
+                if (own_r[k] <= before) {
                     if (own_r[k] == before) share /= 2;
                     to_r[k] += share;
                     if (own_r[k] < before) break;
                 }
             }
         }
+        if (nans) continue;
         for (int64_t t = 0; t < time; ++t) {
-            if (has_r && !close(grad_r[at(t)], to_r[t])) fail("grad_r", at(t), double(grad_r[at(t)]), to_r[t]);
-            if (has_s && !close(grad_s[at(t)], to_s[t])) fail("grad_s", at(t), double(grad_s[at(t)]), to_s[t]);
+            if (!close(grad_r[at(t)], to_r[t])) fail("grad_r", at(t), double(grad_r[at(t)]), to_r[t]);
+            if (!close(grad_s[at(t)], to_s[t])) fail("grad_s", at(t), double(grad_s[at(t)]), to_s[t]);
         }
     }
 }

@@ -26,6 +26,20 @@ def test_a_random_formula_equals_the_definition_bit_for_bit(formula, found):
     assert same(formula(found), defined(formula, found))
 
 
+@pytest.mark.parametrize("bounds", [(0, None), (2, None), (0, 3), (2, 2), (1, 4), (0, 30), (9, 20)])
+def test_since_and_until_are_the_maximum_over_their_witnesses(bounds):
+    begin, end = bounds
+    for seed in range(4):
+        p, q = (random_traces(seed, 14, batch=1)[name][0].tolist() for name in ("x", "y"))
+        for t in range(14):
+            past = [u for u in range(t - begin + 1) if end is None or u >= t - end]
+            ahead = [u for u in range(t + begin, 14) if end is None or u <= t + end]
+            since = max((min([q[u], *p[u + 1 : t + 1]]) for u in past), default=-math.inf)
+            until = max((min([q[u], *p[t:u]]) for u in ahead), default=-math.inf)
+            for operator, wanted in (("since", since), ("until", until)):
+                assert define(Formula(operator, signals("x y"), *bounds), {"x": p, "y": q})[t] == wanted
+
+
 @settings(max_examples=60)
 @given(formulas(binary=("and", "or", "implies")), st.integers(0, 999), st.integers(0, 40))
 def test_nan_and_infinities_spread_as_the_definition_says(formula, seed, steps):
@@ -66,21 +80,43 @@ def gradients(formula, found):
     return got, wanted
 
 
-@settings(max_examples=30)
-@given(formulas(leaves=6), st.integers(0, 10**6), st.integers(1, 12))
-def test_the_gradient_is_that_of_the_definition(formula, seed, steps):
-    got, wanted = gradients(formula, random_traces(seed, steps, batch=1, ties=False))
+@settings(max_examples=60)
+@given(formulas(leaves=6), st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["auto", "torch"]))
+def test_the_gradient_is_that_of_the_definition(formula, seed, steps, backend):
+    with use_backend(backend):
+        got, wanted = gradients(formula, random_traces(seed, steps, batch=1))
     for name in NAMES:
         torch.testing.assert_close(got[name], wanted[name], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("operator", ["once", "historically", "eventually", "always"])
-@pytest.mark.parametrize("bounds", [(0, 0), (0, 3), (2, 2), (1, 4), (0, 30), (5, 7), (9, 20), (30, 40)])
-def test_a_window_shares_its_gradient_evenly_among_the_steps_that_attain_it(path, operator, bounds):
-    formula = Formula(operator, signals("x"), *bounds)
-    for seed in range(4):
-        got, wanted = gradients(formula, random_traces(seed, 17, batch=1, ties=True))
-        torch.testing.assert_close(got["x"], wanted["x"], rtol=1e-12, atol=1e-14)
+@pytest.mark.parametrize("operator", ["once", "historically", "eventually", "always", "since", "until"])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (0, None),
+        (3, None),
+        (0, 0),
+        (0, 1),
+        (0, 3),
+        (2, 2),
+        (1, 4),
+        (0, 15),
+        (0, 16),
+        (0, 30),
+        (5, 7),
+        (9, 20),
+        (30, 40),
+    ],
+)
+def test_ties_share_the_gradient_as_in_the_definition(path, operator, bounds):
+    formula = Formula(operator, signals("x y" if operator in ("since", "until") else "x"), *bounds)
+    for seed in range(8):
+        found = random_traces(seed, 17, batch=1, ties=True)
+        if seed % 2:
+            found = {name: value.clamp(-1, 1) for name, value in found.items()}
+        got, wanted = gradients(formula, found)
+        for name in NAMES:
+            torch.testing.assert_close(got[name], wanted[name], rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -107,22 +143,40 @@ def test_every_backend_agrees_on_windows_with_ties_and_nan(bounds, steps, minimu
 
 
 @pytest.mark.parametrize("step", [1, -1])
-@pytest.mark.parametrize("parts", ["rs", "r", "s"])
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_recurrence_of_rows_is_minmax_scan_in_value_and_gradient(step, parts, ties, dtype):
+def test_the_recurrence_of_rows_is_minmax_scan_in_value_and_gradient(step, ties, dtype):
     found = random_traces(5, 40, batch=3, ties=ties)
-    start = math.inf if parts == "r" else -math.inf
     grad = torch.randn(3, 40, dtype=dtype)
     answers = []
     for backend in ("auto", "reference"):
         r, s = (found[name].to(dtype).requires_grad_() for name in ("x", "y"))
         with use_backend(backend):
-            x = ops.latch(r if "r" in parts else None, s if "s" in parts else None, start, step)
+            x = ops.latch(r, s, step)
         x.backward(grad)
-        answers.append([x.detach(), *(leaf.grad for leaf in (r, s) if leaf.grad is not None)])
-    assert len(answers[0]) == len(parts) + 1
+        answers.append([x.detach(), r.grad, s.grad])
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 16, 32, 33, 60])
+def test_the_recurrence_over_a_window_is_the_loop_over_its_steps(backend, step, width):
+    for seed, steps in enumerate((1, 5, 32, 33, 50)):
+        found = with_specials(seed, steps, specials=(math.nan,), share=0.02, batch=4)
+        grad = torch.randn(4, steps, dtype=torch.float64)
+        answers = []
+        for name in (backend, "reference"):
+            r, s = (found[name].clone().requires_grad_() for name in ("x", "y"))
+            with use_backend(name):
+                x = ops.latch(r, s, step, width)
+            x.backward(grad)
+            answers.append((x.detach(), r.grad, s.grad))
+        assert same(answers[0][0], answers[1][0])
+        clean = ~answers[0][0].isnan().any(1)  # autograd of the loop gives a NaN's steps some of the gradient
+        for got, wanted in zip(answers[0][1:], answers[1][1:], strict=True):
+            if got is not None:
+                torch.testing.assert_close(got[clean], wanted[clean])
 
 
 def test_float32_and_half_types_give_the_values_of_float64_where_these_are_exact(path):
@@ -238,5 +292,5 @@ def test_a_threshold_has_a_gradient_and_a_name():
 def test_the_kernels_pass_torch_s_own_check_of_custom_ops():
     r, s = torch.randn(2, 9, requires_grad=True), torch.randn(2, 9, requires_grad=True)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(torch.ops.latchwork.latch.default, (r, s, -math.inf, 1), test_utils=tests)
+    torch.library.opcheck(torch.ops.latchwork.latch.default, (r, s, 1, 4, "cpu"), test_utils=tests)
     torch.library.opcheck(torch.ops.latchwork.window.default, (r, -3, 0, False, "cpu"), test_utils=tests)

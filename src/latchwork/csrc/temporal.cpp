@@ -25,40 +25,165 @@ S better(S best, S a) {
     return a > best ? a : best;
 }
 
-// x_t = max(min(r_t, x_{t-1}), s_t) along one row, backwards in time with step -1. r or s may be null: then there is no
-// minimum, or no maximum.
 template <class S>
-void latch_row(int64_t time, const S* r, const S* s, S start, int64_t step, S* x) {
-    S state = start;
+S least(S a, S b) {
+    return better<S, true>(a, b);
+}
+template <class S>
+S most(S a, S b) {
+    return better<S, false>(a, b);
+}
+
+// x_t = max(min(r_t, x_{t-1}), s_t) from -infinity along one row, backwards in time with step -1.
+template <class S>
+void latch_row(int64_t time, const S* r, const S* s, int64_t step, S* x) {
+    S state = -std::numeric_limits<S>::infinity();
     int64_t t = step > 0 ? 0 : time - 1;
     for (int64_t k = 0; k < time; ++k, t += step) {
-        if (r) state = is_nan(r[t]) ? r[t] : (r[t] < state ? r[t] : state);
-        if (s) state = is_nan(s[t]) ? s[t] : (s[t] > state ? s[t] : state);
+        state = is_nan(r[t]) ? r[t] : (r[t] < state ? r[t] : state);
+        state = is_nan(s[t]) ? s[t] : (s[t] > state ? s[t] : state);
         x[t] = state + S(0);
     }
 }
 
 // The gradient of that loop. At a tie it is shared evenly.
 template <class S>
-void latch_row_back(int64_t time, const S* grad, const S* r, const S* s, const S* x, S start, int64_t step, S* grad_r,
-                    S* grad_s) {
+void latch_row_back(int64_t time, const S* grad, const S* r, const S* s, const S* x, int64_t step, S* grad_r, S* grad_s) {
     S carry = 0;
     int64_t t = step > 0 ? time - 1 : 0;
     for (int64_t k = 0; k < time; ++k, t -= step) {
         S total = grad[t] + carry;
-        const S before = k + 1 < time ? x[t - step] : start;
-        const S m = r ? (is_nan(r[t]) || r[t] < before ? r[t] : before) : before;
-        if (s) {
-            const S shared = m == s[t] ? total * S(0.5) : total;
-            grad_s[t] = s[t] < m ? S(0) : shared;
-            total = m < s[t] ? S(0) : shared;
+        const S before = k + 1 < time ? x[t - step] : -std::numeric_limits<S>::infinity();
+        const S m = is_nan(r[t]) || r[t] < before ? r[t] : before;
+        const S above = m == s[t] ? total * S(0.5) : total;
+        grad_s[t] = s[t] < m ? S(0) : above;
+        total = m < s[t] ? S(0) : above;
+        const S below = r[t] == before ? total * S(0.5) : total;
+        grad_r[t] = r[t] > before ? S(0) : below;
+        carry = r[t] < before ? S(0) : below;
+    }
+}
+
+// Steps x -> max(min(r, x), s) in a row are one map: x clamped to what they make of -infinity and of +infinity. Where the
+// result is not x, each step of them does what it does from that infinity. Where it is x, it is x after every step; a
+// step can tie only if x is `low` or `high`, and `at_low` and `at_high` are the part of the gradient that x gets then.
+template <class S>
+struct Span {
+    S low, high;
+    double at_low, at_high;
+    static Span step(S r, S s) { return {s, most(s, r), r < s ? 0 : r == s ? 0.25 : 0.5, 0.5}; }
+    S operator()(S x) const { return most(least(high, x), low); }
+    double passes(S x) const { return x == low ? at_low : x == high ? at_high : 1; }
+    Span then(const Span& next) const {
+        Span both{next(low), next(high), 0, 0};
+        if ((*this)(both.low) == both.low) both.at_low = passes(both.low) * next.passes(both.low);
+        if ((*this)(both.high) == both.high) both.at_high = passes(both.high) * next.passes(both.high);
+        return both;
+    }
+};
+
+// The gradient of a span's result y, by the x it came from: below y, above y, or equal to y and to `low` or `high`.
+struct Shares {
+    double below = 0, above = 0, at_low = 0, at_high = 0;
+    // Take the gradient of span(x) = y and return the part that x gets.
+    template <class S>
+    double take(double grad, const Span<S>& span, S x, S y) {
+        if (x < y) return below += grad, 0;
+        if (x > y) return above += grad, 0;
+        if (y == span.low) at_low += grad;
+        else if (y == span.high) at_high += grad;
+        return grad * span.passes(y);
+    }
+    // Give the gradient of both = first.then(second) to the two.
+    template <class S>
+    void split(const Span<S>& both, const Span<S>& first, const Span<S>& second, Shares& to_first, Shares& to_second) const {
+        if (below != 0) to_first.below += to_second.take(below, second, first.low, both.low);
+        if (above != 0) to_first.above += to_second.take(above, second, first.high, both.high);
+        if (at_low != 0) to_first.take(to_second.take(at_low, second, first(both.low), both.low), first, both.low, both.low);
+        if (at_high != 0)
+            to_first.take(to_second.take(at_high, second, first(both.high), both.high), first, both.high, both.high);
+    }
+    // Give the gradient of a single step to its r and s.
+    template <class S>
+    void give(S r, S s, S& grad_r, S& grad_s) const {
+        const double of_s = r > s ? 0 : r == s ? 0.5 : 1;
+        grad_s += S(below + above * of_s + at_low * (r < s ? 1 : 0.5));
+        grad_r += S(above * (1 - of_s) + (r == s ? at_low * 0.25 : at_high * 0.5));
+    }
+};
+
+// The recurrence over the last `width` steps alone, from -infinity. Blocks of that width: what the end of one block makes
+// of -infinity goes through the start of the next. r of a window's first step is not read, unless the window is cut off.
+template <class S>
+void span_row(int64_t time, const S* r, const S* s, int64_t step, int64_t width, S* x, S* ending) {
+    r += step > 0 ? 0 : time - 1, s += step > 0 ? 0 : time - 1, x += step > 0 ? 0 : time - 1;
+    for (int64_t first = 0; first < time; first += width) {
+        const int64_t size = first + width < time ? width : time - first;
+        S low, high;
+        for (int64_t k = 0; k < size; ++k) {
+            const S cap = r[(first + k) * step], own = s[(first + k) * step];
+            high = k ? most(least(cap, high), own) : most(own, cap);
+            low = k ? most(least(cap, low), own) : own;
+            const S before = first && k + 1 < width ? ending[k + 1] : -std::numeric_limits<S>::infinity();
+            x[(first + k) * step] = (k + 1 < width ? most(least(high, before), low) : low) + S(0);
         }
-        if (r) {
-            const S shared = r[t] == before ? total * S(0.5) : total;
-            grad_r[t] = r[t] > before ? S(0) : shared;
-            total = r[t] < before ? S(0) : shared;
+        for (int64_t k = size - 1; k >= 0; --k) {
+            const S own = s[(first + k) * step], other = most(own, r[(first + k) * step]);
+            const S next = k + 1 < size ? most(least(high, other), low) : other;
+            ending[k] = low = k + 1 < size ? most(least(high, own), low) : own;
+            high = next;
         }
-        carry = total;
+    }
+}
+
+template <class S>
+struct Spans {  // of a block's steps, each up to there, and of the steps of the block before, each to its end
+    Scratch<Span<S>> room;
+    Scratch<double> rest;
+    Span<S>*starting, *ending;
+    double* grad;
+    explicit Spans(int64_t width)
+        : room(2 * width), rest(width), starting(room.data), ending(starting + width), grad(rest.data) {}
+};
+
+// The gradient of span_row: that of its loop, window by window.
+template <class S>
+void span_row_back(int64_t time, const S* grad, const S* r, const S* s, const S* x, int64_t step, int64_t width, S* grad_r,
+                   S* grad_s, Spans<S>& w) {
+    const int64_t base = step > 0 ? 0 : time - 1;
+    auto own = [&](int64_t k) { return Span<S>::step(r[base + k * step], s[base + k * step]); };
+    auto give = [&](const Shares& to, int64_t k) {
+        const int64_t t = base + k * step;
+        to.give(r[t], s[t], grad_r[t], grad_s[t]);
+    };
+    for (int64_t t = 0; t < time; ++t) grad_r[t] = grad_s[t] = 0;
+    for (int64_t first = 0; first < time; first += width) {
+        const int64_t size = first + width < time ? width : time - first;
+        for (int64_t k = 0; k < size; ++k) w.starting[k] = k ? w.starting[k - 1].then(own(first + k)) : own(first);
+        for (int64_t k = 0; k < width; ++k) w.grad[k] = 0;
+        Shares shares;
+        for (int64_t k = size - 1; k >= 0; --k) {
+            const int64_t t = base + (first + k) * step;
+            const bool before = first && k + 1 < width;
+            const S start = before ? w.ending[k + 1].low : -std::numeric_limits<S>::infinity();
+            const double rest = is_nan(x[t]) ? 0 : shares.take(double(grad[t]), w.starting[k], start, x[t]);
+            if (before) w.grad[k + 1] = rest;
+            Shares to_step, to_rest;
+            if (k) shares.split(w.starting[k], w.starting[k - 1], own(first + k), to_rest, to_step);
+            give(k ? to_step : shares, first + k);
+            shares = to_rest;
+        }
+        shares = Shares();
+        for (int64_t k = 0; first && k < width; ++k) {
+            shares.below += w.grad[k];
+            Shares to_step, to_rest;
+            const bool more = k + 1 < width;
+            if (more) shares.split(w.ending[k], own(first - width + k), w.ending[k + 1], to_step, to_rest);
+            give(more ? to_step : shares, first - width + k);
+            shares = to_rest;
+        }
+        for (int64_t k = size - 1; k >= 0; --k)
+            w.ending[k] = k + 1 < size ? own(first + k).then(w.ending[k + 1]) : own(first + k);
     }
 }
 
@@ -74,7 +199,7 @@ void window_row(int64_t time, int64_t low, int64_t high, const S* x, S* y, S* en
     const int64_t opening = clamp(1 - low, before);  // up to here it begins at or before the row's first step
     const int64_t whole = clamp(time - high, opening);
     const int64_t closing = clamp(time - low, whole);  // up to here it begins within the row
-    for (int64_t end = time; end > 0;) {
+    for (int64_t end = opening < time ? time : 0; end > 0;) {  // not read where no window begins within the row
         const int64_t first = (end - 1) / width * width;
         S best = none;
         for (int64_t t = end - 1; t >= first; --t) ending[t] = best = better<S, MIN>(best, x[t]);
@@ -178,29 +303,32 @@ void window_row_back(int64_t time, int64_t low, int64_t high, const S* grad, con
     }
 }
 
-template <class S>
-void latch(int64_t batch, int64_t time, const S* r, const S* s, double start, int64_t step, S* x, int64_t threads) {
-    in_parallel(batch, threads, [&](int64_t b) {
-        latch_row<S>(time, r ? r + b * time : nullptr, s ? s + b * time : nullptr, S(start), step, x + b * time);
-    });
-}
-
-template <class S>
-void latch_back(int64_t batch, int64_t time, const S* grad, const S* r, const S* s, const S* x, double start, int64_t step,
-                S* grad_r, S* grad_s, int64_t threads) {
-    in_parallel(batch, threads, [&](int64_t b) {
-        latch_row_back<S>(time, grad + b * time, r ? r + b * time : nullptr, s ? s + b * time : nullptr, x + b * time,
-                          S(start), step, r ? grad_r + b * time : nullptr, s ? grad_s + b * time : nullptr);
-    });
-}
-
-// each(b, scratch) for every row b, with a Scratch(time) for each thread.
+// each(b, room) for every row b, with a Room(size) for each thread.
 template <class Room, class Each>
-void with_room(int64_t batch, int64_t time, int64_t threads, Each each) {
+void with_room(int64_t batch, int64_t size, int64_t threads, Each each) {
     const int64_t parts = threads < batch ? (threads < 1 ? 1 : threads) : batch;
     in_parallel(parts, parts, [&](int64_t part) {
-        Room room(time);
+        Room room(size);
         for (int64_t b = batch * part / parts; b < batch * (part + 1) / parts; ++b) each(b, room);
+    });
+}
+
+template <class S>
+void latch(int64_t batch, int64_t time, const S* r, const S* s, int64_t step, int64_t width, S* x, int64_t threads) {
+    with_room<Scratch<S>>(batch, width, threads, [&](int64_t b, Scratch<S>& ending) {
+        const int64_t row = b * time;
+        if (width) span_row<S>(time, r + row, s + row, step, width, x + row, ending.data);
+        else latch_row<S>(time, r + row, s + row, step, x + row);
+    });
+}
+
+template <class S>
+void latch_back(int64_t batch, int64_t time, const S* grad, const S* r, const S* s, const S* x, int64_t step, int64_t width,
+                S* grad_r, S* grad_s, int64_t threads) {
+    with_room<Spans<S>>(batch, width, threads, [&](int64_t b, Spans<S>& room) {
+        const int64_t row = b * time;
+        if (width) span_row_back<S>(time, grad + row, r + row, s + row, x + row, step, width, grad_r + row, grad_s + row, room);
+        else latch_row_back<S>(time, grad + row, r + row, s + row, x + row, step, grad_r + row, grad_s + row);
     });
 }
 
@@ -232,15 +360,16 @@ void window_back(int64_t batch, int64_t time, int64_t low, int64_t high, const S
     return DONE;
 
 // Each returns a code. Rows are contiguous, (batch, time). dtype: 0 float32, 1 float64. step: 1 or -1, the direction of time.
-EXPORT int latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, double start,
-                            int64_t step, void* x, int64_t threads) {
-    EACH_DTYPE(latch<S>(batch, time, (const S*)r, (const S*)s, start, step, (S*)x, threads))
+// width: 0, or the number of last steps that count, at most time.
+EXPORT int latchwork_latch(int64_t dtype, int64_t batch, int64_t time, const void* r, const void* s, int64_t step,
+                            int64_t width, void* x, int64_t threads) {
+    EACH_DTYPE(latch<S>(batch, time, (const S*)r, (const S*)s, step, width, (S*)x, threads))
 }
 
 EXPORT int latchwork_latch_back(int64_t dtype, int64_t batch, int64_t time, const void* grad, const void* r,
-                                 const void* s, const void* x, double start, int64_t step, void* grad_r, void* grad_s,
+                                 const void* s, const void* x, int64_t step, int64_t width, void* grad_r, void* grad_s,
                                  int64_t threads) {
-    EACH_DTYPE(latch_back<S>(batch, time, (const S*)grad, (const S*)r, (const S*)s, (const S*)x, start, step, (S*)grad_r,
+    EACH_DTYPE(latch_back<S>(batch, time, (const S*)grad, (const S*)r, (const S*)s, (const S*)x, step, width, (S*)grad_r,
                              (S*)grad_s, threads))
 }
 

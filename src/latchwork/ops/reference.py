@@ -77,3 +77,15 @@ def reference_window(x: Tensor, low: int, high: int, minimum: bool) -> Tensor:
     first = max(0, low)
     shifted = torch.stack([padded[:, first + k : first + k + steps] for k in range(high - low + 1)], -1)
     return shifted.amin(-1) if minimum else shifted.amax(-1)
+
+
+def reference_latch(r: Tensor, s: Tensor, width: int) -> Tensor:
+    """x_t: the loop x = max(min(r, x), s) over the last `width` steps, from -infinity; r, s (B, T)."""
+
+    def ago(rows: Tensor, steps: int, outside: float) -> Tensor:
+        return torch.nn.functional.pad(rows, (steps, 0), value=outside)[:, : rows.shape[1]]
+
+    x = ago(s, width - 1, -torch.inf)
+    for steps in reversed(range(width - 1)):
+        x = torch.maximum(torch.minimum(ago(r, steps, torch.inf), x), ago(s, steps, -torch.inf))
+    return x

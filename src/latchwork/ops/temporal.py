@@ -1,7 +1,7 @@
 """latch and window: the recurrence of one state scalar in either direction, and the maximum of a sliding window.
 
-The operators of temporal logic are made of these. Rows are (B, T). Every backend gives the same values, in time linear
-in T for a window of any width.
+The operators of temporal logic are made of these. Rows are (B, T). Every backend gives the same values and gradients.
+The C++ kernel takes time linear in T for a window of any width.
 """
 
 from __future__ import annotations
@@ -13,32 +13,38 @@ from torch import Tensor
 
 from latchwork.ops import dispatch
 from latchwork.ops.cpu import temporal as kernel
-from latchwork.ops.reference import reference_window
+from latchwork.ops.reference import reference_latch, reference_window
 from latchwork.ops.scan import minmax_scan
 
 Step = int  # 1: forwards in time, -1: backwards
 
 
-def latch(r: Tensor | None, s: Tensor | None, start: float, step: Step = 1) -> Tensor:
-    """x_t = max(min(r_t, x_{t-1}), s_t) from x = start, along rows (B, T); with step -1 from the last step back.
+def latch(r: Tensor, s: Tensor, step: Step = 1, width: int | None = None) -> Tensor:
+    """x_t = max(min(r_t, x_{t-1}), s_t) from -infinity, along rows (B, T); with step -1 from the last step back.
 
-    r or s may be None: then there is no minimum, or no maximum. Values and gradient are those of `minmax_scan`.
-    >>> latch(torch.tensor([[9.0, 9.0, 1.0]]), torch.tensor([[5.0, 0.0, 0.0]]), -torch.inf)
-    tensor([[5., 5., 1.]])
+    Values and gradient are those of `minmax_scan`. width: x_t is of the last `width` steps alone, as if the recurrence
+    started with them; the gradient is that of the loop over these steps.
+    >>> r, s = torch.tensor([[9.0, 9.0, 9.0, 1.0]]), torch.tensor([[5.0, 0.0, 3.0, 0.0]])
+    >>> latch(r, s)
+    tensor([[5., 5., 5., 1.]])
+    >>> latch(r, s, width=2)
+    tensor([[5., 5., 3., 1.]])
     """
-    rows = r if r is not None else s
-    assert rows is not None
-    if _choose(rows, r, s) == "cpu":
-        x: Tensor = torch.ops.latchwork.latch(r, s, start, step)
+    if width is not None and width < 1:
+        raise ValueError(f"width must be at least 1; got {width}")
+    if width == 1:
+        return s
+    if width is not None and width > r.shape[1]:
+        width = None
+    name = _choose(r, s)
+    if name == "cpu" or (name == "torch" and width):
+        x: Tensor = torch.ops.latchwork.latch(r, s, step, width or 0, name)
         return x
-    lowest, highest = rows.new_full((), -torch.inf), rows.new_full((), torch.inf)
-    cap, floor = (
-        (bound.expand_as(rows) if each is None else each).unsqueeze(-1) for each, bound in ((r, highest), (s, lowest))
-    )
     if step == -1:
-        cap, floor = cap.flip(1), floor.flip(1)
-    states = minmax_scan(cap, floor, rows.new_full((1,), start)).squeeze(-1)
-    return states if step == 1 else states.flip(1)
+        return latch(r.flip(1), s.flip(1), 1, width).flip(1)
+    if width is not None:
+        return reference_latch(r, s, width)
+    return minmax_scan(r.unsqueeze(-1), s.unsqueeze(-1), r.new_full((1,), -torch.inf)).squeeze(-1)
 
 
 def window(x: Tensor, low: int, high: int, *, minimum: bool = False) -> Tensor:
@@ -70,26 +76,26 @@ def _choose(x: Tensor, *others: Tensor | None) -> str:
     return "torch" if name == "cpu" and not kernel.takes(x) else name
 
 
-def _latch_fake(r: Tensor | None, s: Tensor | None, *_: Any) -> Tensor:
-    rows = r if r is not None else s
-    assert rows is not None
-    return rows.new_empty(rows.shape)
+def _latch(r: Tensor, s: Tensor, step: int, width: int, backend: str) -> Tensor:
+    x: Tensor = dispatch.BACKENDS["temporal"][backend].latch(r, s, step, width)
+    return x
 
 
-def _latch_backward_fake(grad: Tensor, r: Tensor | None, s: Tensor | None, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return x.new_empty((0,) if r is None else x.shape), x.new_empty((0,) if s is None else x.shape)
+def _latch_backward(
+    grad: Tensor, r: Tensor, s: Tensor, x: Tensor, step: int, width: int, backend: str
+) -> tuple[Tensor, Tensor]:
+    grads: tuple[Tensor, Tensor] = dispatch.BACKENDS["temporal"][backend].latch_backward(grad, r, s, x, step, width)
+    return grads
 
 
 def _latch_save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    r, s, ctx.start, ctx.step = inputs
+    r, s, *ctx.options = inputs
     ctx.save_for_backward(r, s, output)
 
 
-def _latch_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+def _latch_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
     dispatch.refuse_tangent(grad)
-    r, s, x = ctx.saved_tensors
-    grad_r, grad_s = torch.ops.latchwork.latch_backward(grad, r, s, x, ctx.start, ctx.step)
-    return None if r is None else grad_r, None if s is None else grad_s, None, None
+    return *torch.ops.latchwork.latch_backward(grad, *ctx.saved_tensors, *ctx.options), None, None, None
 
 
 def _window(x: Tensor, low: int, high: int, minimum: bool, backend: str) -> Tensor:
@@ -114,16 +120,16 @@ def _window_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, 
 
 
 dispatch.register(
-    "latch(Tensor? r, Tensor? s, float start, int step) -> Tensor",
-    kernel.latch,
-    _latch_fake,
+    "latch(Tensor r, Tensor s, int step, int width, str backend) -> Tensor",
+    _latch,
+    lambda r, *_: r.new_empty(r.shape),
     _latch_save,
     _latch_gradient,
 )
 dispatch.register(
-    "latch_backward(Tensor grad, Tensor? r, Tensor? s, Tensor x, float start, int step) -> (Tensor, Tensor)",
-    kernel.latch_backward,
-    _latch_backward_fake,
+    "latch_backward(Tensor grad, Tensor r, Tensor s, Tensor x, int step, int width, str backend) -> (Tensor, Tensor)",
+    _latch_backward,
+    lambda grad, r, *_: (r.new_empty(r.shape), r.new_empty(r.shape)),
 )
 dispatch.register(
     "window(Tensor x, int low, int high, bool minimum, str backend) -> Tensor",

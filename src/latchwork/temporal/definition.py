@@ -14,6 +14,11 @@ not, and the distance from 0 says by how much. A term is its value; true is +inf
   p until[a:b] q: over u from t + a to t + b of min(q at u, the minimum of p over t to u - 1). Without bounds u is any
   step up to t, or from t on; and false stands before the trace, or behind it, as one more q.
 
+Gradients at ties: of k numbers that attain a minimum or maximum, each gets 1/k. since and until take theirs in this
+order: x = max(min(p, x), q) from the window's step farthest from t to its nearest, from x = false, as `minmax_scan`
+does step by step; then the minimum of x and of the minimum of p over the steps from there to t. That this is the
+maximum above follows from min(p, max(a, b)) = max(min(p, a), min(p, b)), and is tested.
+
 A minimum or maximum of numbers of which one is NaN is NaN. So a NaN reaches every value whose window it is in, and no
 other; operators without end carry it to the end of the trace (or to its beginning).
 """
@@ -80,14 +85,15 @@ def at(node: Formula, operands: list[Trace], t: int, steps: int) -> Any:
     if operator in ("historically", "always"):
         return least([p[u] for u in window])
     if operator == "since":
-        witnesses = [least([q[u], *p[u + 1 : t + 1]]) for u in window]
-        if node.end is None or t - node.end < 0:
-            witnesses.append(least([-math.inf, *p[0 : t + 1]]))
+        order, held, beyond = window, p[max(0, last + 1) : t + 1], node.end is None or t < node.end
     else:
-        witnesses = [least([q[u], *p[t:u]]) for u in window]
-        if node.end is None or t + node.end >= steps:
-            witnesses.append(least([-math.inf, *p[t:]]))
-    return greatest(witnesses)
+        order, held, beyond = window[::-1], p[t:first], node.end is None or t + node.end >= steps
+    x: Any = -math.inf
+    for u in order:
+        if u != order[0] or beyond:  # the p of the window's farthest step comes before every q in it
+            x = least([p[u], x])
+        x = greatest([x, q[u]])
+    return least([least(held), x]) if held else x
 
 
 def pointwise(operator: str, p: Any, q: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from latchwork.extras import need
 from latchwork.temporal import builders as build
 from latchwork.temporal.formula import Formula, constant
 
@@ -68,6 +69,7 @@ INFIX = {"and_": "and", "or_": "or", "implies": "implies", "iff": "iff", "xor": 
 INFIX |= {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 PUNCTUATION = {"LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COLON": "':'", "COMMA": "','"}
 PUNCTUATION |= {"EQUAL": "'='", "$END": "the end"}
+DECLARATIONS = {"const", "input", "output", "float", "int", "long", "real", "bool"}  # names too, inside a formula
 
 
 class ParseError(ValueError):
@@ -106,10 +108,11 @@ def parse(text: str, *, constants: Mapping[str, float] | None = None) -> Formula
     if not isinstance(text, str):
         raise TypeError(f"text must be a string; got {type(text).__name__}")
     _check_nesting(text)
+    parser = _parser()
     import lark
 
     try:
-        tree = _parser().parse(text)
+        tree = parser.parse(text)
     except lark.exceptions.UnexpectedInput as error:
         raise _unexpected(error, text) from None
     return _Reader(text, constants or {}).read(tree)
@@ -117,11 +120,17 @@ def parse(text: str, *, constants: Mapping[str, float] | None = None) -> Formula
 
 @cache
 def _parser() -> Any:
-    try:
-        import lark
-    except ImportError as error:
-        raise ImportError("formulas in text are read by the package lark: pip install 'latchwork[temporal]'") from error
+    need("temporal", "lark")
+    import lark
+
     return lark.Lark(GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=True)
+
+
+@cache
+def _reserved() -> frozenset[str]:
+    """The words of the grammar. Where no operator may stand lark reads one as a NAME: `a or or` had a signal `or`."""
+    words = {str(each.pattern.value) for each in _parser().terminals}
+    return frozenset(word for word in words - DECLARATIONS if word.isidentifier())
 
 
 class _Reader:
@@ -160,6 +169,9 @@ class _Reader:
         return formula
 
     def _node(self, rule: str, operands: list[Any]) -> Any:
+        for token in operands:
+            if getattr(token, "type", "") == "NAME" and token in _reserved():
+                raise self._error(f"expected a name or a number; got the operator {str(token)!r}", token)
         if rule in INFIX:
             return Formula(INFIX[rule], tuple(operands))
         if rule in ("since", "until"):

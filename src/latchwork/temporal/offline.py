@@ -1,18 +1,8 @@
 """The robustness of whole traces, as tensors: every operator linear in T, the gradient that of the definition.
 
-Without bounds, `since` is the recurrence of this library: x_t = max(min(p_t, x_{t-1}), q_t) from -infinity; once and
-historically are its special cases, until, eventually and always the same in reversed time. With bounds, once,
-historically, eventually and always are sliding windows. since and until with bounds are made of these:
-
-    p since[a:b] q  =  historically[0:a-1] p  and,  a steps ago,  (p since q) and once[0:b-a] q
-
-Why: on the last a steps p must hold, whatever the witness. Before them, let q hold last at u. If u is at most b - a
-steps back and p since q holds with any witness, p holds on all steps after that witness, so on all steps after u, and u
-is a witness within bounds. That is about truth; and two formulas of minima and maxima that agree on truth values agree
-on all numbers, since "above the level c" turns one into the other for each c.
-
-Ties share the gradient evenly: between the two operands of and, or, implies; in the recurrence, step by step, as in
-`minmax_scan`; in a window among all steps that attain its value.
+Without bounds, `since` is the recurrence of this library: x_t = max(min(p_t, x_{t-1}), q_t) from -infinity; until is
+the same in reversed time. With bounds [0:b] it is the recurrence over the last b + 1 steps alone; with bounds [a:b],
+that of a steps ago, and p has held since. once, historically, eventually and always are sliding windows.
 """
 
 from __future__ import annotations
@@ -138,13 +128,9 @@ class Exact:
         """The best of the steps t + low to t + high."""
         return window(p, low, high, minimum=minimum)
 
-    def so_far(self, p: Tensor, direction: int, minimum: bool) -> Tensor:
-        """The best of all steps up to t, or with direction -1 from t on."""
-        return latch(p, None, torch.inf, direction) if minimum else latch(None, p, -torch.inf, direction)
-
-    def since(self, p: Tensor, q: Tensor, direction: int) -> Tensor:
-        """The recurrence."""
-        return latch(p, q, -torch.inf, direction)
+    def since(self, p: Tensor, q: Tensor, direction: int, width: int | None) -> Tensor:
+        """The recurrence, over all steps or over the last `width`."""
+        return latch(p, q, direction, width)
 
 
 EXACT = Exact()
@@ -153,9 +139,7 @@ EXACT = Exact()
 def _best(
     algebra: Exact | smooth.Algebra, p: Tensor, begin: int, end: int | None, direction: int, minimum: bool
 ) -> Tensor:
-    if end is None:
-        best = algebra.so_far(p, direction, minimum)
-        return shift(best, direction * begin, torch.inf if minimum else -torch.inf)
+    end = begin + p.shape[1] if end is None else end
     low, high = (-end, -begin) if direction == 1 else (begin, end)
     return algebra.window(p, low, high, minimum)
 
@@ -163,26 +147,11 @@ def _best(
 def _since(
     algebra: Exact | smooth.Algebra, p: Tensor, q: Tensor, begin: int, end: int | None, direction: int
 ) -> Tensor:
-    if end == 0:
-        return q
-    lost = None
-    if end is not None and bool((p.sum() + q.sum()).isnan()):  # a NaN must not outlive its window
-        lost = _lost(p, q, begin, end, direction)
-        p, q = p.masked_fill(p.isnan(), torch.inf), q.masked_fill(q.isnan(), -torch.inf)
-    value = algebra.since(p, q, direction)
-    if end is not None and end - begin < p.shape[1]:
-        value = algebra.least(value, _best(algebra, q, 0, end - begin, direction, minimum=False))
-    if begin:
-        held = _best(algebra, p, 0, begin - 1, direction, minimum=True)
-        value = algebra.least(held, shift(value, direction * begin, -torch.inf))
-    return value if lost is None else value.masked_fill(lost, torch.nan)
-
-
-def _lost(p: Tensor, q: Tensor, begin: int, end: int, direction: int) -> Tensor:
-    """Where the window of a timed since holds a NaN."""
-    bad_p, bad_q = (each.isnan().to(p.dtype) for each in (p, q))
-    of_p = _best(EXACT, bad_p, 0, end - 1, direction, minimum=False)
-    return (of_p > 0) | (_best(EXACT, bad_q, begin, end, direction, minimum=False) > 0)
+    value = algebra.since(p, q, direction, None if end is None else end - begin + 1)
+    if not begin:
+        return value
+    held = _best(algebra, p, 0, begin - 1, direction, minimum=True)
+    return algebra.least(held, shift(value, direction * begin, -torch.inf))
 
 
 def shift(p: Tensor, steps: int, fill: float) -> Tensor:

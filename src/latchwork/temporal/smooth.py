@@ -46,22 +46,18 @@ class Algebra:
         left = rest[:, before].masked_fill((time + low) % width == 0, -torch.inf)
         return torch.logaddexp(left, starting[:, time + high]) * self.temperature
 
-    def so_far(self, p: Tensor, direction: int, minimum: bool) -> Tensor:
-        """The best of all steps up to t, or with direction -1 from t on."""
-        if minimum:
-            return -self.so_far(-p, direction, False)
-        p = (p if direction == 1 else p.flip(1)) / self.temperature
-        value = _logcumsumexp(p.unsqueeze(1)).squeeze(1) * self.temperature
-        return value if direction == 1 else value.flip(1)
-
-    def since(self, p: Tensor, q: Tensor, direction: int) -> Tensor:
-        """The recurrence, as a loop."""
+    def since(self, p: Tensor, q: Tensor, direction: int, width: int | None) -> Tensor:
+        """The recurrence, as a loop. With a width: (p since q) and once[0:width-1] q, exact at temperature 0."""
         states: list[Tensor] = []
         state = p.new_full(p.shape[:1], -torch.inf)
         for p_t, q_t in list(zip(p.unbind(1), q.unbind(1), strict=True))[::direction]:
             state = q_t if not states else self.greatest(self.least(p_t, state), q_t)
             states.append(state)
-        return torch.stack(states[::direction], 1) if states else p.clone()
+        value = torch.stack(states[::direction], 1) if states else p.clone()
+        if width is None or width > p.shape[1]:
+            return value
+        low, high = sorted((0, direction * (1 - width)))
+        return self.least(value, self.window(q, low, high, minimum=False)) if width > 1 else q
 
 
 def _logcumsumexp(blocks: Tensor) -> Tensor:

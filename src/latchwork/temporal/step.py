@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from latchwork.extras import need
 from latchwork.temporal.formula import Formula
 from latchwork.temporal.parameters import named_parameters
 from latchwork.temporal.program import Instruction, Program, compile_program, start_values, state_rows
@@ -141,11 +142,7 @@ def export(formula: Formula, path: str | Path) -> tuple[list[str], list[str]]:
     The inputs are values (B, S) and the state, the outputs robustness (B,) and the state after. A state starts as
     `Step.start` gives it. The thresholds are those of now.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError("ONNX export needs onnx and onnxscript: pip install 'latchwork[onnx]'") from error
+    need("onnx", "onnx", "onnxscript")
     step = Step(formula).eval()
     sizes = {1, *(each.size for each in step.program.instructions)}
     example = next(size for size in range(2, len(sizes) + 3) if size not in sizes)  # torch would fix those

@@ -11,6 +11,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
+from latchwork.extras import need
 from latchwork.files import open_file
 
 MOST_LINE = 1 << 24  # characters of a line that are held at a time
@@ -62,10 +63,9 @@ def _check_columns(source: str, header: Sequence[str], names: Sequence[str]) -> 
 
 
 def _parquet(path: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    try:
-        from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ValueError(f"{path}: parquet is read by pyarrow, which is not installed: pip install pyarrow") from error
+    need("lm", "pyarrow")
+    from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
+
     open_file(path).close()  # its errors name the file
     try:
         _check_columns(str(path), parquet.read_schema(path).names, names)

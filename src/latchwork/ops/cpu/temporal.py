@@ -23,24 +23,19 @@ def takes(x: Tensor) -> bool:
     return x.dtype in (torch.float32, torch.float64)
 
 
-def latch(r: Tensor | None, s: Tensor | None, start: float, step: int) -> Tensor:
+def latch(r: Tensor, s: Tensor, step: int, width: int) -> Tensor:
     """Every state; arguments as in ops/temporal.py."""
-    r, s = _contiguous(r), _contiguous(s)
-    rows = r if r is not None else s
-    assert rows is not None
-    x = torch.empty_like(rows)
-    _call("latchwork_latch", rows, r, s, start, step, x)
+    r, s = r.contiguous(), s.contiguous()
+    x = torch.empty_like(r)
+    _call("latchwork_latch", r, r, s, step, width, x)
     return x
 
 
-def latch_backward(
-    grad: Tensor, r: Tensor | None, s: Tensor | None, x: Tensor, start: float, step: int
-) -> tuple[Tensor, Tensor]:
-    """The gradients of r and s; one that is not there is empty."""
-    r, s, grad = _contiguous(r), _contiguous(s), grad.contiguous()
-    grad_r = x.new_empty((0,) if r is None else x.shape)
-    grad_s = x.new_empty((0,) if s is None else x.shape)
-    _call("latchwork_latch_back", x, grad, r, s, x, start, step, grad_r, grad_s)
+def latch_backward(grad: Tensor, r: Tensor, s: Tensor, x: Tensor, step: int, width: int) -> tuple[Tensor, Tensor]:
+    """The gradients of r and s."""
+    r, s = r.contiguous(), s.contiguous()
+    grad_r, grad_s = torch.empty_like(r), torch.empty_like(s)
+    _call("latchwork_latch_back", r, grad.contiguous(), r, s, x, step, width, grad_r, grad_s)
     return grad_r, grad_s
 
 
@@ -63,15 +58,8 @@ def window_backward(grad: Tensor, x: Tensor, low: int, high: int, minimum: bool)
 def _call(name: str, rows: Tensor, *arguments: Any) -> None:
     batch, steps = rows.shape
     values = [
-        ctypes.c_void_p(None if each is None else each.data_ptr())
-        if each is None or isinstance(each, Tensor)
-        else (ctypes.c_double if isinstance(each, float) else ctypes.c_int64)(each)
-        for each in arguments
+        ctypes.c_void_p(each.data_ptr()) if isinstance(each, Tensor) else ctypes.c_int64(each) for each in arguments
     ]
     head = (ctypes.c_int64(each) for each in (kernel.DTYPES[rows.dtype], batch, steps))
     threads = torch.get_num_threads() if rows.numel() >= MANY else 1
     kernel.check(name, getattr(kernel.library(), name)(*head, *values, ctypes.c_int64(threads)))
-
-
-def _contiguous(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()

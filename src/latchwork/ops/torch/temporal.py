@@ -1,10 +1,15 @@
-"""The best of a sliding window in plain torch.
+"""The best of a sliding window, and the recurrence over one, in plain torch.
 
-Blocks have the window's width, so a window ends one block and begins the next. Its best is the better of two: that of
-its first step to that block's end, and that of the next block's start to its last step.
+The best: blocks have the window's width, so a window ends one block and begins the next. Its best is the better of two:
+that of its first step to that block's end, and that of the next block's start to its last step.
+
+The recurrence: spans of 1, 2, 4, ... steps end at each step, and a window is a few of them in a row. That takes time
+and memory of T times the logarithm of the width. csrc/temporal.cpp says why a span's gradient needs four numbers.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,3 +101,116 @@ def window_backward(grad: Tensor, x: Tensor, low: int, high: int, minimum: bool)
     to_s = zeros.index_add(1, last, share * takes_s).view_as(blocks)
     total = _shares(to_s, hit_s, run_s) + _shares(to_e.flip(2), hit_e, run_e).flip(2)
     return total.flatten(1)[:, :steps].to(dtype)
+
+
+class Span(NamedTuple):
+    """Steps x -> max(min(r, x), s) in a row, as one: x clamped to low and high; what x gets where it ties."""
+
+    low: Tensor
+    high: Tensor
+    at_low: Tensor
+    at_high: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The state after the steps, from x."""
+        return torch.maximum(torch.minimum(x, self.high), self.low)
+
+    def passes(self, x: Tensor) -> Tensor:
+        """The part of the gradient that x gets where the result is x."""
+        return torch.where(x == self.low, self.at_low, torch.where(x == self.high, self.at_high, 1.0))
+
+    def then(self, other: Span) -> Span:
+        """This span and the next, as one."""
+        low, high = other(self.low), other(self.high)
+        at_low, at_high = (
+            torch.where(self(x) == x, self.passes(x) * other.passes(x), 0.0) for x in (low, high)
+        )  # fmt: skip
+        return Span(low, high, at_low, at_high)
+
+    def ago(self, steps: int) -> Span:
+        """The span that ended so many steps before; outside the trace one that changes nothing."""
+        return Span(*(_ago(each, steps, fill) for each, fill in zip(self, (-torch.inf, torch.inf, 1, 1), strict=True)))
+
+    def take(self, grad: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of self(x) = y (4, B, T), by x: below y, above, equal to y and low, or high; and what x gets."""
+        below, above = x < y, x > y
+        at_low = ~(below | above) & (y == self.low)
+        at_high = ~(below | above | at_low) & (y == self.high)
+        rest = torch.where(below | above, 0.0, grad * self.passes(y))
+        return grad * torch.stack([below, above, at_low, at_high]), rest
+
+
+def _ago(x: Tensor, steps: int, fill: float) -> Tensor:
+    return torch.nn.functional.pad(x, (steps, 0), value=fill)[..., : x.shape[-1]]
+
+
+def _ahead(x: Tensor, steps: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, steps))[..., steps:]
+
+
+def _spans(r: Tensor, s: Tensor, width: int) -> list[Span]:
+    """Of 1, 2, 4, ... steps that end at each step."""
+    passes = torch.where(r < s, 0.0, torch.where(r == s, 0.25, 0.5)).double()
+    spans = [Span(s, torch.maximum(r, s), passes, torch.full_like(passes, 0.5))]
+    while 2 ** len(spans) <= width:
+        spans.append(spans[-1].ago(2 ** (len(spans) - 1)).then(spans[-1]))
+    return spans
+
+
+def _parts(spans: list[Span], width: int) -> list[tuple[int, int, Span]]:
+    """The spans that make up a window, from its first step on: each with its number and how long ago it ended."""
+    numbers = [number for number in reversed(range(len(spans))) if width >> number & 1]
+    ends = [width & ((1 << number) - 1) for number in numbers]
+    return [(number, end, spans[number].ago(end)) for number, end in zip(numbers, ends, strict=True)]
+
+
+def latch(r: Tensor, s: Tensor, step: int, width: int) -> Tensor:
+    """The recurrence over the last `width` steps; arguments as in ops/temporal.py."""
+    if step == -1:
+        return latch(r.flip(1), s.flip(1), 1, width).flip(1)
+    (_, _, first), *others = _parts(_spans(r, s, width), width)
+    x = first.low
+    for _, _, span in others:
+        x = span(x)
+    return x + 0.0
+
+
+def latch_backward(grad: Tensor, r: Tensor, s: Tensor, x: Tensor, step: int, width: int) -> tuple[Tensor, Tensor]:
+    """The gradients of r and s: those of the loop over each window, at ties too."""
+    if step == -1:
+        to_r, to_s = latch_backward(grad.flip(1), r.flip(1), s.flip(1), x.flip(1), 1, width)
+        return to_r.flip(1), to_s.flip(1)
+    spans = _spans(r, s, width)
+    shares = [grad.new_zeros(4, *grad.shape, dtype=torch.float64) for _ in spans]
+    parts = _parts(spans, width)
+    states = [torch.full_like(x, -torch.inf), parts[0][2].low]
+    for _, _, span in parts[1:]:
+        states.append(span(states[-1]))
+    rest = torch.where(x.isnan(), 0.0, grad.double())
+    for (number, end, span), before, after in reversed(list(zip(parts, states[:-1], states[1:], strict=True))):
+        taken, rest = span.take(rest, before, after)
+        shares[number] += _ahead(taken, end)
+    for number in reversed(range(1, len(spans))):
+        both, second, steps = spans[number], spans[number - 1], 2 ** (number - 1)
+        first = second.ago(steps)
+        below, above, at_low, at_high = shares[number]
+        to_first = torch.zeros_like(shares[number])
+        ways = (
+            (below, first.low, both.low),
+            (above, first.high, both.high),
+            (at_low, first(both.low), both.low),
+            (at_high, first(both.high), both.high),
+        )
+        for place, (given, start, y) in enumerate(ways):
+            taken, rest = second.take(given, start, y)
+            shares[number - 1] += taken
+            if place < 2:
+                to_first[place] += rest
+            else:
+                to_first += first.take(rest, y, y)[0]
+        shares[number - 1] += _ahead(to_first, steps)
+    below, above, at_low, at_high = shares[0]
+    of_s = torch.where(r > s, 0.0, torch.where(r == s, 0.5, 1.0))
+    grad_s = below + above * of_s + at_low * torch.where(r < s, 1.0, 0.5)
+    grad_r = above * (1 - of_s) + torch.where(r == s, at_low * 0.25, at_high * 0.5)
+    return grad_r.to(r.dtype), grad_s.to(s.dtype)
