@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from latchwork.learning.thresholds import fit
 from latchwork.temporal import parse
-from latchwork.temporal.learning import fit
 from latchwork.temporal.plot import page
 from latchwork.temporal.step import export
 from latchwork.temporal.tables import read_trace

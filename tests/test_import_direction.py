@@ -81,12 +81,11 @@ def test_imports_are_seen_wherever_they_stand(text, found, tmp_path):
     assert set(imports(tmp_path / "file.py")) == found
 
 
-def test_a_network_is_trained_in_one_place():
-    """Thresholds of formulas are fitted beside it: they are no network."""
+def test_gradient_steps_are_taken_in_one_place():
     takes_steps = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if "loss.backward()" in path.read_text().replace(">>> loss.backward()", "")
         or ").backward()" in path.read_text()
     }
-    assert takes_steps == {"training/engine.py", "temporal/learning.py"}
+    assert takes_steps == {"training/engine.py"}

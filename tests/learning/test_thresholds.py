@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from latchwork.learning.thresholds import fit
 from latchwork.temporal import parse
-from latchwork.temporal.learning import fit
 
 
 def data(traces=150, steps=40):
@@ -52,3 +52,10 @@ def test_labels_that_do_not_fit_are_named():
         fit(formula, found, torch.ones(4, dtype=torch.bool))
     with pytest.raises(ValueError, match="at least one formula"):
         fit([], found, torch.tensor([True, False, True, True]))
+    with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
+        fit(formula, found, torch.tensor([True, False, True, True]), steps=0)
+
+
+def test_a_formula_without_thresholds_is_judged_as_it_is():
+    fitted = fit(parse("always x <= 1"), {"x": torch.tensor([[0.5, 0.9], [0.2, 3.0]])}, [True, False])
+    assert (fitted.accuracy, fitted.thresholds) == (1.0, {})
