@@ -7,6 +7,7 @@ from latchwork.baselines import make_baseline
 from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
+from latchwork.baselines.linear import linear
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
 from latchwork.baselines.quads import blockwise
 from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
@@ -74,7 +75,29 @@ def quads(B, T, D):
     return lambda *given: (blockwise(*given),), [normal(B, T, 4 * D), normal(D, 4, 4)]
 
 
-KERNELS = {"conv": conv, "mamba": mamba, "gru": gru, "slstm": slstm, "mlstm": mlstm, "quads": quads}
+def rows(B, T, D):
+    return lambda *given: (linear(*given),), [normal(B, T, D), normal(2 * D + 1, D), normal(2 * D + 1)]
+
+
+def blocks(B, T, D):
+    """The middle columns of a wider tensor; each third of them has a weight of its own."""
+
+    def run(wide, *given):
+        return (linear(wide[..., 1 : 3 * D + 1], *given),)
+
+    return run, [normal(B, T, 3 * D + 2), normal(3, D + 4, D), normal(3 * D + 12)]
+
+
+KERNELS = {
+    "linear": rows,
+    "blocks": blocks,
+    "conv": conv,
+    "mamba": mamba,
+    "gru": gru,
+    "slstm": slstm,
+    "mlstm": mlstm,
+    "quads": quads,
+}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -117,12 +140,15 @@ def test_a_model_streams_with_the_kernels_as_in_one_call_and_as_without_them(kin
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_kernel_is_a_sound_operation_of_torch(kind):
     _, given = KERNELS[kind](2, 9, 5)
+    if kind == "blocks":
+        given[0] = given[0][..., 2:]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
         given[5:] = [torch.cat([given[5], given[6][..., None]], -1), torch.zeros(2, 3), 0.4, 1e-6]
-    given += [] if kind == "quads" else [True]
-    name = getattr(torch.ops.latchwork, {"conv": "causal_conv", "mamba": "selective_scan"}.get(kind, kind))
+    given += [] if kind in ("quads", "linear", "blocks") else [True]
+    names = {"conv": "causal_conv", "mamba": "selective_scan", "blocks": "linear"}
+    name = getattr(torch.ops.latchwork, names.get(kind, kind))
     given = [each.requires_grad_() if isinstance(each, torch.Tensor) else each for each in given]
     torch.library.opcheck(
         name.default, tuple(given), test_utils=("test_schema", "test_autograd_registration", "test_faketensor")
@@ -145,7 +171,7 @@ def test_a_second_derivative_is_an_error_that_says_so():
 
 
 def test_a_kernel_lets_a_nan_through():
-    for kind in ("mamba", "gru", "slstm", "mlstm", "conv", "quads"):
+    for kind in KERNELS:
         run, given = KERNELS[kind](2, 9, 5)
-        given[0].view(-1)[0] = float("nan")
+        given[0].view(-1)[1] = float("nan")
         assert run(*given)[0].isnan().any(), kind

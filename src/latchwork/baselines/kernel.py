@@ -64,6 +64,18 @@ class Quads(ctypes.Structure):
     )
 
 
+class LinearMap(ctypes.Structure):
+    """A linear map of rows, or of blocks of them."""
+
+    _fields_ = (
+        *_integers("rows", "inputs", "outputs", "blocks", "threads"),
+        *_rows("x"),
+        *_pointers("weight", "bias", "y"),
+        *_rows("grad_y"),
+        *_pointers("grad_x", "grad_weight", "grad_bias"),
+    )
+
+
 class Gru(ctypes.Structure):
     """A GRU's recurrence."""
 
@@ -103,7 +115,7 @@ class Mlstm(ctypes.Structure):
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Quads, Gru, Slstm, Mlstm)
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Quads, LinearMap, Gru, Slstm, Mlstm)
 
 
 def _compare_sizes() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
 from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.linear import linear
 from latchwork.baselines.packages import load
 from latchwork.baselines.selective_scan import selective_scan
 
@@ -62,14 +64,14 @@ class Mamba(Baseline):
         backbone = self.network.backbone
         first, after = backbone.layers[0], []
         u, mapped = self._embed_and_map(
-            backbone.embeddings, tokens, lambda each: first.mixer.in_proj(_norm(first.norm, each))
+            backbone.embeddings, tokens, lambda each: linear(_norm(first.norm, each), first.mixer.in_proj.weight)
         )
         for block, before in zip(backbone.layers, state, strict=True):
-            mapped = mapped if block is first else block.mixer.in_proj(_norm(block.norm, u))
+            mapped = mapped if block is first else linear(_norm(block.norm, u), block.mixer.in_proj.weight)
             y, now = _mix(block.mixer, mapped, before)
             u = u + y
             after.append(now)
-        return self.network.lm_head(_norm(backbone.norm_f, u)), tuple(after)
+        return linear(_norm(backbone.norm_f, u), self.network.lm_head.weight), tuple(after)
 
 
 def _norm(norm: Any, u: Tensor) -> Tensor:
@@ -83,7 +85,9 @@ def _mix(mixer: Any, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaSt
     """What transformers' MambaMixer computes after its in_proj, going on from a state."""
     v, gate = mapped.chunk(2, -1)
     v, conv = causal_conv(mixer.conv1d, v, state.conv, silu=True)
-    dt, write, read = mixer.x_proj(v).split([mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size], -1)
+    sizes = [mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size]
+    dt, write, read = torch.split(linear(v, mixer.x_proj.weight), sizes, -1)
+    dt = linear(dt, mixer.dt_proj.weight, mixer.dt_proj.bias)
     decay = -mixer.A_log.exp().T
-    y, x = selective_scan(mixer.dt_proj(dt), v, write, read, decay, mixer.D, gate, state.x)
-    return mixer.out_proj(y), MambaState(conv, x)
+    y, x = selective_scan(dt, v, write, read, decay, mixer.D, gate, state.x)
+    return linear(y, mixer.out_proj.weight), MambaState(conv, x)

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.linear import linear
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 from latchwork.baselines.quads import blockwise
@@ -49,8 +49,7 @@ class MLSTM(XLSTMStack):
 
     @staticmethod
     def _map(layer: Any, u: Tensor) -> Tensor:
-        mapped: Tensor = layer.proj_up(u)
-        return mapped
+        return linear(u, layer.proj_up.weight, layer.proj_up.bias)
 
     @staticmethod
     def _mix(layer: Any, mapped: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
@@ -61,8 +60,9 @@ class MLSTM(XLSTMStack):
         v = blockwise(u, layer.v_proj.weight)
         together = torch.cat([q, k, v], -1)
         gates = torch.cat([cell.igate.weight, cell.fgate.weight]), torch.cat([cell.igate.bias, cell.fgate.bias])
-        i, f = F.linear(together, *gates).chunk(2, -1)
+        i, f = linear(together, *gates).chunk(2, -1)
         y, after = mlstm_heads(q, k, v, i, f, state.cell, scale=(q.shape[-1] // heads) ** -0.5)
         norm = cell.outnorm
         y = head_norm(y, heads, norm.eps) * norm.weight_proxy + layer.learnable_skip * mixed
-        return layer.dropout(layer.proj_down(y * layer.ogate_act_fn(gate))), MLSTMState(conv, after)
+        y = linear(y * layer.ogate_act_fn(gate), layer.proj_down.weight, layer.proj_down.bias)
+        return layer.dropout(y), MLSTMState(conv, after)

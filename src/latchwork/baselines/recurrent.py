@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from latchwork.baselines import kernel
 from latchwork.baselines.baseline import Baseline
 from latchwork.baselines.gru_scan import gru_scan
+from latchwork.baselines.linear import linear
 from latchwork.modules.init import small_init_init_
 
 
@@ -32,13 +32,13 @@ class Recurrent(Baseline):
     def _run(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         if isinstance(self.layers, nn.LSTM) or not kernel.takes(self.embedding.weight, state):
             y, state = self.layers(self._embed(self.embedding, tokens), state)
-            return F.linear(y, self.embedding.weight), state
+            return linear(y, self.embedding.weight), state
         after: list[Tensor] = []
         for weight, recurrent, bias, recurrent_bias, before in zip(
             *zip(*self.layers.all_weights, strict=True), state, strict=True
         ):
-            drive = partial(F.linear, weight=weight, bias=bias)
+            drive = partial(linear, weight=weight, bias=bias)
             mapped = drive(y) if after else self._embed_and_map(self.embedding, tokens, drive)[1]
             y = gru_scan(mapped, recurrent, recurrent_bias, before)
             after.append(y[:, -1])
-        return F.linear(y, self.embedding.weight), torch.stack(after)
+        return linear(y, self.embedding.weight), torch.stack(after)

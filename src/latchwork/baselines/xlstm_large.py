@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from latchwork.baselines.baseline import Baseline, head_norm
+from latchwork.baselines.linear import linear
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 
@@ -59,9 +59,9 @@ class XLSTMLarge(Baseline):
             mapped = mapped if block is first else _project(block.mlstm_layer, block.norm_mlstm(u))
             y, now = self._mix(block.mlstm_layer, mapped, before)
             u = u + y
-            u = u + block.ffn(block.norm_ffn(u))
+            u = u + _feedforward(block.ffn, block.norm_ffn(u))
             after.append(now)
-        logits = self.network.lm_head(backbone.out_norm(u))
+        logits = linear(backbone.out_norm(u), self.network.lm_head.weight)
         return self._soft_cap(logits, self.network.config.output_logit_soft_cap), tuple(after)
 
     def _mix(self, layer: Any, mapped: Tensor, state: MLSTMCellState) -> tuple[Tensor, MLSTMCellState]:
@@ -73,11 +73,21 @@ class XLSTMLarge(Baseline):
         q = q * (keys // heads) ** -0.5
         y, now = mlstm_heads(q, k, v, i, f, state, scale=1.0, epsilon=config.eps)
         y = head_norm(y, heads, norm.eps) * norm.weight
-        return layer.out_proj(o.sigmoid() * y), now
+        return linear(o.sigmoid() * y, layer.out_proj.weight, layer.out_proj.bias), now
 
 
 def _project(layer: Any, u: Tensor) -> Tensor:
     """q, k, v, and what drives the output gate, i and f, side by side: one matrix product."""
-    linears = [layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact]
-    biases = [u.new_zeros(each.out_features) if each.bias is None else each.bias for each in linears]
-    return F.linear(u, torch.cat([each.weight for each in linears]), torch.cat(biases))
+    return _together(u, layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact)
+
+
+def _feedforward(ffn: Any, u: Tensor) -> Tensor:
+    """What the package's FeedForward computes."""
+    gate, value = _together(u, ffn.proj_up_gate, ffn.proj_up).chunk(2, -1)
+    return linear(ffn.act_fn(gate) * value, ffn.proj_down.weight, ffn.proj_down.bias)
+
+
+def _together(u: Tensor, *maps: Any) -> Tensor:
+    """Several linear maps of u, side by side."""
+    biases = [u.new_zeros(each.out_features) if each.bias is None else each.bias for each in maps]
+    return linear(u, torch.cat([each.weight for each in maps]), torch.cat(biases))

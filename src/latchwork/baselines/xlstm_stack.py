@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.linear import linear
 from latchwork.baselines.packages import load
 
 
@@ -42,9 +43,9 @@ class XLSTMStack(Baseline):
             y, now = self._mix(block.xlstm, mapped, before)
             u = u + y
             if block.ffn is not None:
-                u = u + block.ffn(block.ffn_norm(u))
+                u = u + _feedforward(block.ffn, block.ffn_norm(u))
             after.append(now)
-        return self.network.lm_head(stack.post_blocks_norm(u)), tuple(after)
+        return linear(stack.post_blocks_norm(u), self.network.lm_head.weight), tuple(after)
 
     @staticmethod
     @abstractmethod
@@ -55,3 +56,10 @@ class XLSTMStack(Baseline):
     @abstractmethod
     def _mix(layer: Any, mapped: Tensor, state: Any) -> tuple[Tensor, Any]:
         """What it computes after that, (B, T, width), going on from a state."""
+
+
+def _feedforward(ffn: Any, u: Tensor) -> Tensor:
+    """What the package's GatedFeedForward computes."""
+    gate, value = linear(u, ffn.proj_up.weight, ffn.proj_up.bias).chunk(2, -1)
+    y: Tensor = ffn.dropout(linear(ffn.act_fn(gate) * value, ffn.proj_down.weight, ffn.proj_down.bias))
+    return y

@@ -36,6 +36,17 @@ struct Quads {
     float* grad_weight;  // zeros before
 };
 
+// A linear map of rows, or of `blocks` parts of each row by themselves, see baselines/linear.py; with grad_y its gradients.
+// Of Rows the first stride is that of the rows.
+struct LinearMap {
+    int64_t rows, inputs, outputs, blocks, threads;  // inputs, outputs: of one block
+    Rows x;                      // (rows, blocks inputs)
+    const float *weight, *bias;  // (blocks, outputs, inputs), (blocks outputs) or null
+    float* y;                    // (rows, blocks outputs)
+    Rows grad_y;
+    float *grad_x, *grad_weight, *grad_bias;  // grad_x and grad_bias may be null
+};
+
 // A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
 struct Gru {
     int64_t batch, time, width, threads;
@@ -77,13 +88,14 @@ struct Mlstm {
     float* grad_cn0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Quads) EACH(Gru) EACH(Slstm) EACH(Mlstm)
+#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Quads) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, selective_scan, SelectiveScan, 0)          \
     EACH(isa, selective_scan_back, SelectiveScan, 0)     \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
     EACH(isa, quads, Quads, 0)                           \
+    EACH(isa, linear, LinearMap, 0)                      \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
     EACH(isa, slstm, Slstm, 0)                           \

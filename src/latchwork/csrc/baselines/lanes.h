@@ -10,20 +10,21 @@
 
 namespace LATCHWORK_ISA {
 
-// 2^x for x up to 126; below -126 it is near 0.
+// 2^x for x up to 126, to two units in the last place; below -126 it is near 0. 2^floor(x) times a polynomial of the rest.
 LATCHWORK_INLINE Lanes power_of_two(Lanes x) {
-    constexpr float series[] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f};
 #if defined(__AVX512F__)
-    const Lanes n = _mm512_maskz_roundscale_ps(0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), rest = x - n;
-    Lanes e = all(1.5403530e-4f);
-    for (float coefficient : series) e = e * rest + coefficient;
-    return _mm512_maskz_scalef_ps(0xffff, e, n);
+    const Lanes rest = _mm512_maskz_reduce_ps(0xffff, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #else
     typedef int32_t Integers __attribute__((vector_size(BYTES)));
     x = x < -126.0f ? all(-126.0f) : x;
-    const Lanes shifted = x + 12582912.0f, rest = x - (shifted - 12582912.0f);
-    Lanes e = all(1.5403530e-4f);
+    const Lanes shifted = (x - 0.5f) + 12582912.0f, rest = x - (shifted - 12582912.0f);
+#endif
+    constexpr float series[] = {9.01702698e-3f, 5.57999164e-2f, 2.40164444e-1f, 6.93151295e-1f, 1.0f};
+    Lanes e = all(1.86713168e-3f);
     for (float coefficient : series) e = e * rest + coefficient;
+#if defined(__AVX512F__)
+    return _mm512_maskz_scalef_ps(0xffff, e, x);
+#else
     return e * reinterpret_cast<Lanes>((reinterpret_cast<Integers>(shifted) + (127 - 0x4b400000)) << 23);
 #endif
 }

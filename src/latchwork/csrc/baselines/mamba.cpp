@@ -1,5 +1,6 @@
 // Mamba's selective scan and the convolution before it. Compiled once for each instruction set.
 #include <initializer_list>
+#include <type_traits>
 
 #include "lanes.h"
 
@@ -18,20 +19,6 @@ struct Channels {
     void put(const Rows& rows, int64_t t, Lanes value) const { store_some(row(rows, b, t) + first, value, lanes); }
     Lanes at(const float* table, int64_t n) const { return load_some(table + n * p.width + first, lanes); }
     void put(float* table, int64_t n, Lanes value) const { store_some(table + n * p.width + first, value, lanes); }
-    // One step: x becomes the state after it; returns <read, x>.
-    LATCHWORK_INLINE Lanes step(int64_t t, Lanes d, Lanes du, const float* decay, float* x) const {
-        const float *write = row(p.write, b, t), *read = row(p.read, b, t);
-        const int64_t N = states();
-        Lanes y{};
-#pragma GCC unroll 4
-        for (int64_t n = 0; n < N; ++n) {
-            const Lanes factor = power_of_two(d * load(decay + n * LANES));
-            const Lanes now = factor * load(x + n * LANES) + write[n] * du;
-            y += read[n] * now;
-            store(x + n * LANES, now);
-        }
-        return y;
-    }
 };
 
 // Ask for the rows of a segment before they are needed: the steps of one vector of channels lie too far apart for the
@@ -45,6 +32,42 @@ inline void prefetch(const Rows& rows, int64_t b, int64_t begin, int64_t time, i
 template <class C>
 void load_decay(const C& c, float* to) {
     for (int64_t n = 0; n < c.states(); ++n) store(to + n * LANES, c.at(c.p.decay, n) * LOG2_E);
+}
+
+// Forward through one segment for one vector of channels, a few states at a time, which stay in registers.
+template <int64_t STATES>
+void scan_segment(const Channels<STATES>& c, int64_t begin, const float* decay, float* x) {
+    const SelectiveScan& p = c.p;
+    const int64_t N = c.states(), steps = p.time - begin < SEGMENT ? p.time - begin : SEGMENT;
+    const Lanes skip = c.at(p.skip, 0);
+    Lanes d[SEGMENT], du[SEGMENT], y[SEGMENT];
+    for (int64_t i = 0; i < steps; ++i) {
+        const Lanes u = c.at(p.u, begin + i);
+        d[i] = softplus(c.at(p.dt, begin + i)), du[i] = d[i] * u, y[i] = skip * u;
+    }
+    const auto some = [&](auto count, int64_t n) {
+        constexpr int64_t G = decltype(count)::value;
+        Lanes state[G], rate[G];
+        for (int64_t g = 0; g < G; ++g) state[g] = load(x + (n + g) * LANES), rate[g] = load(decay + (n + g) * LANES);
+        for (int64_t i = 0; i < steps; ++i) {
+            const float *write = row(p.write, c.b, begin + i) + n, *read = row(p.read, c.b, begin + i) + n;
+            Lanes total = y[i];
+#pragma GCC unroll 4
+            for (int64_t g = 0; g < G; ++g) {
+                state[g] = power_of_two(d[i] * rate[g]) * state[g] + write[g] * du[i];
+                total += read[g] * state[g];
+            }
+            y[i] = total;
+        }
+        for (int64_t g = 0; g < G; ++g) store(x + (n + g) * LANES, state[g]);
+    };
+    int64_t n = 0;
+    for (; n + 4 <= N; n += 4) some(std::integral_constant<int64_t, 4>(), n);
+    for (; n < N; ++n) some(std::integral_constant<int64_t, 1>(), n);
+    for (int64_t i = 0; i < steps; ++i) {
+        const Lanes gate = c.at(p.gate, begin + i);
+        c.put(p.y, begin + i, y[i] * gate * sigmoid(gate));
+    }
 }
 
 // One row of the batch, a segment at a time for all channels, so that what is read and written stays in the cache.
@@ -67,12 +90,7 @@ void scan_row(const SelectiveScan& p, int64_t b) {
             float* x = states + k * size;
             if (p.kept)
                 for (int64_t n = 0; n < N; ++n) c.put(p.kept + (b * segments + segment) * plane, n, load(x + n * LANES));
-            const Lanes skip = c.at(p.skip, 0);
-            for (int64_t t = segment * SEGMENT; t < (segment + 1) * SEGMENT && t < p.time; ++t) {
-                const Lanes u = c.at(p.u, t), d = softplus(c.at(p.dt, t)), gate = c.at(p.gate, t);
-                const Lanes y = c.step(t, d, d * u, decay, x);
-                c.put(p.y, t, (y + skip * u) * gate * sigmoid(gate));
-            }
+            scan_segment(c, segment * SEGMENT, decay, x);
         }
     }
     for (int64_t k = 0; k < blocks; ++k) {
