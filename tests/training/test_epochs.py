@@ -8,8 +8,9 @@ from latchwork.baselines import make_baseline
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, InductionHeads, Latching
 from latchwork.training import TRAINERS, TrainingProtocol, train
+from latchwork.training.groups import ends_of, groups
 from latchwork.training.network import Network
-from latchwork.training.plans.epochs import Epochs, ends_of, groups
+from latchwork.training.plans.epochs import Epochs
 
 SHORT = TrainingProtocol(sequences=96, validation_sequences=8, epochs=2)
 

@@ -117,7 +117,7 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
 }
 
-# The learning rates that benchmarks/characters.py --tune found best; the others have their configuration's.
+# Learning rates: studies/characters/README.md says how they were chosen. The others have their configuration's.
 OPTIMIZERS = {
     "char-1m-lstm": replace(MUON, learning_rate=8e-3),
     "char-1m-gru": replace(MUON, learning_rate=8e-3),

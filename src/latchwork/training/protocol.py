@@ -1,9 +1,9 @@
-"""How long to train, when to stop, how many seeds. The paper's values are the defaults."""
+"""How long to train, when to stop, how many seeds, and what a training came to. The paper's values are the defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 
@@ -103,3 +103,20 @@ SCALES: dict[str, Scale] = {
         Scale(name="paper", training=TrainingProtocol(), evaluation=EvaluationProtocol(shorter=ON_THE_WAY)),
     )
 }
+
+
+@dataclass
+class History:
+    """What a training came to. stopped: why. epochs: loss, validation and seconds of each. mode_gap: see `mode_gap`."""
+
+    epoch: int = 0  # epochs done
+    loss: float = 0.0  # of the current epoch, summed over its answers
+    asked: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_epoch: int = -1
+    best_accuracy: float = -1.0
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    mode_gap: dict[str, float] | None = None
+    hours: float | None = None  # the limit
+    stopped: str = ""

@@ -24,10 +24,10 @@ from latchwork.training.distributed import Processes, Strategy, load_whole, whol
 from latchwork.training.engine import Training, Watch
 from latchwork.training.plan import Plan
 from latchwork.training.plans.by_length import ByLength
-from latchwork.training.plans.epochs import Epochs, History
+from latchwork.training.plans.epochs import Epochs
 from latchwork.training.plans.until_proved import UntilProved
 from latchwork.training.proof import Attempt, ProofProtocol
-from latchwork.training.protocol import TrainingProtocol
+from latchwork.training.protocol import History, TrainingProtocol
 from latchwork.training.run_folder import RunFolder, open_run
 from latchwork.training.trainer import Trainer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -15,30 +15,13 @@ from latchwork.seeds import generator
 from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.distributed import Processes, whole_tensors
 from latchwork.training.engine import DivergedError, Training
+from latchwork.training.groups import ends_of, groups
 from latchwork.training.network import Network
 from latchwork.training.plan import Outcome, Plan, Step, deal
-from latchwork.training.protocol import TrainingProtocol
+from latchwork.training.protocol import History, TrainingProtocol
 from latchwork.training.trainer import Trainer
 
-TOGETHER = 16  # sequences of like length run at once; a batch is the sum of such groups, so little is padding
 COMPARED = 64  # training sequences on which training mode and evaluation mode are compared
-
-
-@dataclass
-class History:
-    """What a training came to. stopped: why. epochs: loss, validation and seconds of each. mode_gap: see `mode_gap`."""
-
-    epoch: int = 0  # epochs done
-    loss: float = 0.0  # of the current epoch, summed over its answers
-    asked: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best_epoch: int = -1
-    best_accuracy: float = -1.0
-    epochs: list[dict[str, float]] = field(default_factory=list)
-    mode_gap: dict[str, float] | None = None
-    hours: float | None = None  # the limit
-    stopped: str = ""
 
 
 class Epochs(Plan):
@@ -62,10 +45,8 @@ class Epochs(Plan):
         self.ends, self.validation_ends = ends_of(self.data), ends_of(self.validation)
         self.per_epoch = -(-len(self.data.tokens) // batch_size)
         self.history, self.best = History(hours=protocol.hours), dict[str, Tensor]()
-        self.order, self.at_end = (
-            (-1, torch.empty(0)),
-            False,
-        )  # of which epoch; whether the last batch of an epoch is done
+        self.order = (-1, torch.empty(0))  # of which epoch, and its rows
+        self.at_end = False  # whether the last batch of an epoch is done
 
     def network(self, model: nn.Module) -> nn.Module:
         return Network(model)
@@ -146,19 +127,3 @@ class Epochs(Plan):
         accuracy = f" accuracy {100 * epochs[-1]['validation_accuracy']:.2f}%" if epochs else ""
         text = f"epoch {self.history.epoch + 1} of {self.protocol.epochs}{accuracy}"
         return step, self.per_epoch * self.protocol.epochs, text
-
-
-def groups(data: Batch, ends: Tensor, rows: Tensor) -> list[tuple[Batch, float]]:
-    """Rows of like length together, cut at their ends, each group with its share of the answers."""
-    asked, found = max(1, int((data.targets[rows] != IGNORE).sum())), []
-    for group in rows[torch.argsort(ends[rows], stable=True)].split(TOGETHER):  # type: ignore[no-untyped-call]
-        longest = max(1, int(ends[group].max()))
-        piece = Batch(data.tokens[group, :longest], data.targets[group, :longest])
-        found.append((piece, int((piece.targets != IGNORE).sum()) / asked))
-    return [each for each in found if each[1]] or found[:1]  # a group without answers has no gradient
-
-
-def ends_of(batch: Batch) -> Tensor:
-    """For each row the number of steps up to its last answer."""
-    steps = torch.arange(1, batch.targets.shape[1] + 1)
-    return ((batch.targets != IGNORE) * steps).amax(1)
