@@ -22,15 +22,14 @@ def run_direction(module, u, ticks, conv, x):
         if module.clock is not None:
             now = now + module.clock.weight @ ticks[t].to(u.dtype)
         normed = layer.norm_conv(now)
-        gate = torch.sigmoid(layer.conv.g)
-        mixed = now + gate * conv + (1 - gate) * normed
+        mixed = now + F.linear(torch.cat((conv, normed)), layer.conv.weight, layer.conv.bias)
         conv = normed
         up = F.linear(layer.norm_ffn(mixed), layer.ffn.up.weight, layer.ffn.up.bias)
         left, right = up.chunk(2)
         inside = layer.norm_neuron(mixed + F.linear(left.relu() * right, layer.ffn.down.weight, layer.ffn.down.bias))
-        r, s, g = F.linear(inside, neuron.projection.weight, neuron.projection.bias).chunk(3)
+        r, s = F.linear(inside, neuron.projection.weight, neuron.projection.bias).chunk(2)
         x = torch.maximum(torch.minimum(r, x), s)
-        outputs.append(now + F.linear(x * torch.sigmoid(g), neuron.output.weight, neuron.output.bias))
+        outputs.append(now + F.linear(x, neuron.output.weight, neuron.output.bias))
     return torch.stack(outputs), conv, x
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from latchwork.modules.clock import Clock, count_steps
-from latchwork.modules.conv import GatedConv
+from latchwork.modules.conv import BasicConv
 from latchwork.modules.feedforward import GatedFeedForward
 from latchwork.modules.latch_state import LatchState
 from latchwork.modules.layer import MinMaxLayer
@@ -40,9 +40,9 @@ class LatchLayer(nn.Module):
         self.input = None if input_size is None else Linear(input_size, hidden_size, bias=bias)
         self.clock = Linear(clock_width, hidden_size, bias=False) if clock_width else None
         self.layer = MinMaxLayer(
-            conv=GatedConv(hidden_size),
-            ffn=GatedFeedForward(hidden_size, dropout=0.0, n_layers=n_layers),
-            neuron=MinMaxNeuron(hidden_size, state_size, s_r_init="spread", n_layers=n_layers),
+            conv=BasicConv(hidden_size),
+            ffn=GatedFeedForward(hidden_size, proj_factor=0.5, dropout=0.0, n_layers=n_layers),
+            neuron=MinMaxNeuron(hidden_size, state_size, output_gate=False, s_r_init="spread", n_layers=n_layers),
         )
 
     def forward(

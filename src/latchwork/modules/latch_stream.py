@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latchwork.modules.cells import ScalarCell
-from latchwork.modules.conv import GatedConv
+from latchwork.modules.conv import BasicConv
 from latchwork.modules.fast_layer import is_as_made
 from latchwork.modules.feedforward import GatedFeedForward
 from latchwork.modules.latch import Latch
@@ -88,7 +88,7 @@ def _step(
     shape: tuple[int, ...],
     epsilon: float,
     norms: list[tuple[Tensor, Tensor]],
-    gate: Tensor,
+    mix: tuple[Tensor, Tensor],
     up: tuple[Tensor, Tensor],
     down: tuple[Tensor, Tensor],
     projection: tuple[Tensor, Tensor],
@@ -96,23 +96,23 @@ def _step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """MinMaxLayer for one step, u (B, d); returns y and the state."""
     normed = torch.layer_norm(u, shape, *norms[0], epsilon)
-    mixed = torch.lerp(normed, conv, gate).add_(u)
+    mixed = F.linear(torch.cat((conv, normed), 1), *mix).add_(u)
     left, right = F.linear(torch.layer_norm(mixed, shape, *norms[1], epsilon), *up).chunk(2, 1)
     mixed += F.linear(left.relu_().mul_(right), *down)
-    r, s, g = F.linear(torch.layer_norm(mixed, shape, *norms[2], epsilon), *projection).chunk(3, 1)
+    r, s = F.linear(torch.layer_norm(mixed, shape, *norms[2], epsilon), *projection).chunk(2, 1)
     x = torch.maximum(torch.minimum(r, x), s)
-    return F.linear(g.sigmoid_().mul_(x), *output).add_(u), normed, x
+    return F.linear(x, *output).add_(u), normed, x
 
 
 def _is_usual(layer: Any) -> bool:
     """Whether every part of a MinMaxLayer is as LatchLayer makes it, so that `_step` computes it."""
     return (
         is_as_made(layer)
-        and type(layer.conv) is GatedConv
+        and type(layer.conv) is BasicConv
         and type(layer.ffn) is GatedFeedForward
         and layer.ffn.act_fn == "relu"
         and type(layer.norm_conv) is nn.LayerNorm
-        and layer.neuron.output_gate
+        and not layer.neuron.output_gate
         and [type(each) for each in layer.neuron.cells] == [ScalarCell]
         and layer.neuron.cells[0].levels is None
     )
@@ -122,9 +122,9 @@ def _weights(layer: Any) -> tuple[Any, ...]:
     """The weights of a MinMaxLayer as `_step` takes them."""
     ffn, neuron = layer.ffn, layer.neuron
     norms = [layer.norm_conv, layer.norm_ffn, layer.norm_neuron]
-    linears = [ffn.up, ffn.down, neuron.projection, neuron.output]
+    linears = [layer.conv, ffn.up, ffn.down, neuron.projection, neuron.output]
     pairs = [(each.weight.detach(), each.bias.detach()) for each in [*norms, *linears]]
-    return pairs[:3], torch.sigmoid(layer.conv.g), *pairs[3:]
+    return pairs[:3], *pairs[3:]
 
 
 def _tick_table(latch: Latch) -> Tensor | None:
