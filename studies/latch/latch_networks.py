@@ -49,7 +49,6 @@ LAYER: dict[str, Callable[[int, int], nn.Module]] = {
     "gru": lambda features, width: nn.GRU(features, width, LAYERS, batch_first=True),
     "gru+clock": lambda features, width: nn.GRU(features + CLOCK, width, LAYERS, batch_first=True),
     "latch-1024": lambda features, width: Latch(features, width, LAYERS, batch_first=True, periods=LONGER),
-    "latch-no-clock": lambda features, width: Latch(features, width, LAYERS, batch_first=True, clock=False),
 }
 
 

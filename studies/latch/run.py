@@ -20,6 +20,7 @@ from latch_problems import PROBLEMS, Problem
 from torch.nn import functional as F
 
 from latchwork.files import write_json
+from latchwork.training.manifest import manifest
 
 RESULTS = Path(__file__).parents[2] / "results" / "latch"
 PARAMETERS, RATE, CLIP = 20_000, 3e-3, 1.0
@@ -57,12 +58,13 @@ def evaluate(network: Reader, problem: Problem) -> float:
 
 
 def run(name: str, kind: str, seed: int, seconds: float) -> dict[str, object]:
-    """One run; returns its record."""
+    """One run; returns its record: what was found, then config, versions, commit and hardware."""
     torch.manual_seed(seed)
     problem = PROBLEMS[name]()
     network = make(kind, problem.features, max(problem.classes, 1), PARAMETERS)
     steps = train(network, problem, seconds, seed)
     network.eval()
+    config = {"set": name, "network": kind, "seed": seed, "seconds": seconds, "rate": RATE, "clip": CLIP}
     return {
         "set": name,
         "network": kind,
@@ -72,7 +74,7 @@ def run(name: str, kind: str, seed: int, seconds: float) -> dict[str, object]:
         "width": network.head.in_features // 2,
         "steps": steps,
         "accuracy": evaluate(network, problem),
-        "torch": torch.__version__,
+        **manifest({**config, "parameters": PARAMETERS}),
     }
 
 
@@ -81,12 +83,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--networks", nargs="+", default=list(LAYER), choices=list(LAYER))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for seed in range(options.seeds):
+    for seed in options.seeds:
         for kind, name in product(options.networks, options.sets):
             path = options.out / name / kind / f"{seed}.json"
             if path.exists():
