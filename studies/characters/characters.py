@@ -1,14 +1,15 @@
 """Language models of characters of equal size: at equal tokens, at equal time, and by how much they have read.
 
     python studies/characters/characters.py TEXT --tune   learning rates, on the training text alone
-    python studies/characters/characters.py TEXT          three seeds of every model; about three hours of one core
+    python studies/characters/characters.py TEXT          five seeds of every model; about two hours of one core
     python studies/characters/characters.py --report      the tables and the plot of README.md
 
 TEXT is tinyshakespeare.txt, its last tenth held out, as nanoGPT does. The budget is that of nanoGPT's run on a CPU:
 2,000 steps of 12 x 64 characters. Equal time is the processor time, on one thread, of 2,000 steps of GPT-2's
 Transformer with nanoGPT's settings: another model gets as many steps as it makes in it, and its schedule is made for
-them. Records are in results/characters; what has one is not run again, and several processes may share the work. Beside
-it, one seed of models of GPT-2's tokens on the same text.
+them. Steps are timed in turns in one process (stage `timing`); on a machine with other work, run it when there is none.
+Records are in results/characters; what has one is not run again, and several processes may share the work. Beside it,
+one seed of models of GPT-2's tokens on the same text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from characters_runs import (
     MODELS,
     NANOGPT,
     SUBWORDS,
+    TIMING,
     make_corpus,
+    measure_steps,
     run_all,
     subword_runs,
     time_runs,
@@ -34,7 +37,7 @@ from characters_runs import (
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "results" / "characters"
 PAGE = Path(__file__).with_name("README.md")
-STAGES = ("tokens", "time", "subwords")
+STAGES = ("tokens", "timing", "time", "subwords")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("text", type=Path, nargs="?")
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--report", action="store_true")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=(NANOGPT, *MODELS), default=(NANOGPT, *MODELS))
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--out", type=Path, default=Path("runs/characters"), help="checkpoints and corpora")
@@ -66,6 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
     corpus = make_corpus(options.text, options.out / "corpus")
     if "tokens" in options.stages:
         run_all(lambda: token_runs(options.models, options.seeds), corpus, options.records, options.out)
+    if "timing" in options.stages and not (options.records / TIMING).exists():
+        measure_steps((NANOGPT, *MODELS), corpus, options.records)
     if "time" in options.stages:
         timed = [name for name in options.models if name != NANOGPT]
         run_all(lambda: time_runs(timed, options.seeds, options.records), corpus, options.records, options.out)

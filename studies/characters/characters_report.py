@@ -100,8 +100,8 @@ def results(tokens: dict[str, list[Record]], timed: dict[str, list[Record]]) -> 
         f"({' or '.join(map(str, seeds))} of them), in brackets the lowest and the highest. Equal tokens: "
         f"{first['step']:,} steps of 12 x {TRAINED} characters; seconds: of one processor, mean. Less minmax: the mean "
         "difference of equal seeds, for a seed draws the windows of its validation too. Equal time: the steps that a "
-        "model makes in the seconds of nanoGPT's run, both of seed 0; what they took in the end differs by the load "
-        "of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
+        "model makes in the time of nanoGPT's run, timed in turns in one process; the seconds that runs took differ by "
+        "the load of the machine. Read through: after equal tokens, the whole validation text as one sequence, the "
         "state carried along, which a Transformer of finite memory cannot."
     )
     head = [

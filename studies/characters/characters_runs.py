@@ -1,7 +1,7 @@
 """Runs of the study of characters: what each trains, and the small record that it leaves.
 
-A record that is there is not made again, so that a study may be cut off, gone on with, and shared by two processes: a
-run is locked while it goes on, and goes on from its own checkpoint if it was killed.
+A record that is there is not made again, so that a study may be stopped, resumed, and shared by two processes: a run
+is locked while it is under way, and resumes from its own checkpoint if it was killed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -21,8 +22,9 @@ from latchwork.baselines.transformer import Transformer
 from latchwork.data.corpus import Corpus
 from latchwork.data.prepare import prepare
 from latchwork.evaluation.by_position import evaluate_by_position
-from latchwork.files import read_json, write_text
+from latchwork.files import read_json, write_json, write_text
 from latchwork.training.config import PretrainingConfig
+from latchwork.training.manifest import manifest
 from latchwork.training.presets import MUON, find_config
 from latchwork.training.pretrain import complete, pretrain
 
@@ -32,6 +34,7 @@ MODELS = (OURS, "char-1m-transformer", "char-1m-lstm", "char-1m-gru", "char-1m-m
 TUNING_STEPS = 500
 RATES = (2e-3, 4e-3, 8e-3, 1.6e-2)  # of Muon, for every model
 SHORT, CONTEXT = 1024, 16_384
+TIMING, ROUNDS, ROUND_STEPS = "timing.json", 7, 30
 # GPT-2's tokens on the same text, of which there are a third of a million: after a few passes models learn it by heart.
 SUBWORDS = ("bpe-10m", "bpe-10m-transformer", "bpe-10m-lstm")
 SUBWORD_STEPS = 200
@@ -73,22 +76,29 @@ def token_runs(models: Sequence[str], seeds: int) -> list[Run]:
     ]
 
 
-def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
-    """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it.
+def measure_steps(models: Sequence[str], corpus: Path, folder: Path) -> None:
+    """Write how long a step of each model takes, in processor time: all models in turns, several rounds, the median."""
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(ROUNDS):
+        for name in models:
+            config = replace(find_config(name), steps=ROUND_STEPS)
+            config = replace(config, validation=replace(config.validation, every=ROUND_STEPS, batches=2))
+            with TemporaryDirectory() as scratch:
+                record = pretrain(config, corpus, scratch, peak=1.0)
+            seconds[name].append(record["processor_seconds"] / ROUND_STEPS)
+    found = {name: {"median": statistics.median(each), "rounds": each} for name, each in seconds.items()}
+    write_json(folder / TIMING, {"seconds": found, **manifest({"rounds": ROUNDS, "steps": ROUND_STEPS})})
 
-    Steps and budget come from the records of seed 0 at equal tokens; a model that has none yet is left out.
-    """
-    budget = read_json(folder / token_runs([NANOGPT], 1)[0].file)
-    if budget is None:
-        return []
-    found = []
-    for name in models:
-        own = read_json(folder / token_runs([name], 1)[0].file)
-        if own is not None:
-            config = find_config(name)
-            steps = max(1, round(config.steps * budget["processor_seconds"] / own["processor_seconds"]))
-            found += [Run("time", f"seed {seed}", replace(config, steps=steps, seed=seed)) for seed in range(seeds)]
-    return sorted(found, key=lambda run: run.config.seed)
+
+def time_runs(models: Sequence[str], seeds: int, folder: Path) -> list[Run]:
+    """Every model and seed in the processor time of nanoGPT's settings: as many steps as it makes in it."""
+    timing = read_json(folder / TIMING)
+    if timing is None:
+        raise ValueError(f"{folder / TIMING} is missing: run characters.py TEXT --stages timing first")
+    seconds = {name: each["median"] for name, each in timing["seconds"].items()}
+    budget = find_config(NANOGPT).steps * seconds[NANOGPT]
+    configs = [replace(find_config(name), steps=max(1, round(budget / seconds[name]))) for name in models]
+    return [Run("time", f"seed {seed}", replace(config, seed=seed)) for seed in range(seeds) for config in configs]
 
 
 def subword_runs(models: Sequence[str], seeds: int) -> list[Run]:

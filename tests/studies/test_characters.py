@@ -58,11 +58,23 @@ def test_tuning_sees_the_training_text_alone(tmp_path):
 
 
 def test_equal_time_is_that_of_nanogpts_settings(tmp_path):
-    assert time_runs(MODELS, 3, tmp_path) == []
-    keep(tmp_path, token_runs([NANOGPT], 1)[0], record(NANOGPT, 0, 1.9, seconds=150.0))
-    keep(tmp_path, token_runs([OURS], 1)[0], record(OURS, 0, 1.5, seconds=200.0))
-    found = time_runs(MODELS, 2, tmp_path)
+    with pytest.raises(ValueError, match=r"timing.json is missing"):
+        time_runs(MODELS, 3, tmp_path)
+    seconds = {NANOGPT: {"median": 0.06}, OURS: {"median": 0.08}}
+    (tmp_path / characters_runs.TIMING).write_text(json.dumps({"seconds": seconds}))
+    found = time_runs([OURS], 2, tmp_path)
     assert [(run.config.name, run.config.seed, run.config.steps) for run in found] == [(OURS, 0, 1500), (OURS, 1, 1500)]
+
+
+def test_steps_are_timed_in_turns(tiny, tmp_path, monkeypatch):
+    text, config = tiny
+    monkeypatch.setattr(characters_runs, "find_config", lambda name: replace(config, name=name))
+    monkeypatch.setattr(characters_runs, "ROUNDS", 2)
+    monkeypatch.setattr(characters_runs, "ROUND_STEPS", 3)
+    characters_runs.measure_steps(["a", "b"], characters_runs.make_corpus(text, tmp_path / "corpus"), tmp_path)
+    kept = json.loads((tmp_path / characters_runs.TIMING).read_text())
+    assert {name: len(each["rounds"]) for name, each in kept["seconds"].items()} == {"a": 2, "b": 2}
+    assert all(second > 0 for each in kept["seconds"].values() for second in each["rounds"])
 
 
 @pytest.fixture
