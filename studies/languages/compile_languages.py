@@ -13,7 +13,7 @@ import platform
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -39,15 +39,29 @@ LIMITS = {
 EVERY = 20  # languages between two saves
 
 
-def languages(folder: Path) -> Iterator[tuple[str, str, Machine]]:
-    """Name, class and machine of each; the machine is the file's, not minimised."""
+def names(folder: Path) -> list[str]:
+    """Of all languages: those of the files, each followed by its complement if that is a language too."""
+    found = []
     for path in sorted(folder.glob("*.att")):
-        parts = path.stem.split(".")
-        machine = Machine.from_att(path)
-        yield path.stem, parts[2], machine
-        if (other := COMPLEMENTS.get(parts[2])) is not None:
-            parts[2] = other
-            yield ".".join(parts), other, replace(machine, outputs=1 - machine.outputs)
+        found.append(path.stem)
+        if (other := COMPLEMENTS.get(class_of(path.stem))) is not None:
+            found.append(_with_class(path.stem, other))
+    return found
+
+
+def class_of(name: str) -> str:
+    return name.split(".")[2]
+
+
+def load(folder: Path, name: str) -> Machine:
+    """The machine of a language, as it is in its file or in that of its complement; not minimised."""
+    given = {other: kind for kind, other in COMPLEMENTS.items()}.get(class_of(name))
+    machine = Machine.from_att(folder / f"{name if given is None else _with_class(name, given)}.att")
+    return machine if given is None else replace(machine, outputs=1 - machine.outputs)
+
+
+def _with_class(name: str, kind: str) -> str:
+    return ".".join([*name.split(".")[:2], kind, *name.split(".")[3:]])
 
 
 def attempt(machine: Machine, method: str, max_weights: int) -> dict[str, Any]:
@@ -93,7 +107,8 @@ def run(folder: Path, minutes: float, only: str | None = None) -> dict[str, Any]
     record = read_json(RECORD) or {"languages": {}}
     done: dict[str, dict[str, Any]] = record["languages"]
     record.update(config=LIMITS, commit=commit(), torch=torch.__version__, processor=platform.processor())
-    everything = sorted(languages(folder), key=lambda each: (each[2].n_states * each[2].n_symbols, each[0]))
+    given = ((name, class_of(name), load(folder, name)) for name in names(folder))
+    everything = sorted(given, key=lambda each: (each[2].n_states * each[2].n_symbols, each[0]))
     end = time.monotonic() + 60 * minutes
     count = 0
 

@@ -20,6 +20,8 @@ from latchwork.automata import Counterexample, Machine, Proof, Unknown, certify
 from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
 from latchwork.machines.words import leads_to, random_words, states_before
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
+from latchwork.modules.cells import TransformationCell
+from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.tasks import Task
 from latchwork.tasks.task import IGNORE, Array, Batch, Random
 from latchwork.training import LengthCurriculum, learn_by_length
@@ -79,11 +81,17 @@ def make_network(vocabulary: int, plan: NetworkPlan) -> MinMaxRNC_LM:
     config = MinMaxRNCLMConfig.state_tracking(plan.degree, plan.units, reset_form=plan.reset_form, d_model=plan.d_model)
     model = MinMaxRNC_LM(vocabulary, config)
     if plan.start == "one_hot":
-        x0: torch.Tensor = model.backbone.layers[0].neuron.x0  # type: ignore[union-attr,assignment]
-        with torch.no_grad():
-            x0.zero_()
-            x0.view(-1, plan.degree)[:, 0] = 1
+        one_hot_start(model)
     return model
+
+
+@torch.no_grad()
+def one_hot_start(model: torch.nn.Module) -> None:
+    """Let every unit that sends levels to places start with 1 at its first place and 0 elsewhere."""
+    for neuron in (each for each in model.modules() if isinstance(each, MinMaxNeuron)):
+        for cell, x0 in zip(neuron.cells, neuron.x0.split_with_sizes(neuron.sizes), strict=True):
+            if isinstance(cell, TransformationCell):
+                x0.zero_().view(-1, cell.degree)[:, 0] = 1
 
 
 def train_network(
