@@ -11,6 +11,7 @@ from rich.console import Console
 from latchwork.cli.options import check_out, number
 from latchwork.cli.options import path as read_path
 from latchwork.errors import NO, UNKNOWN
+from latchwork.extras import need
 
 
 def learn(
@@ -40,6 +41,8 @@ def learn(
         raise typer.BadParameter(f"must be auto, step or sequence; got {per!r}", param_hint="--per")
     if method not in ("both", "merging", "network"):
         raise typer.BadParameter(f"must be both, merging or network; got {method!r}", param_hint="--method")
+    if method != "network":
+        need("automata", "aalpy")
     check_out(out, folder=True)
     console = Console(stderr=True)
     with console.status("reading") as status:
