@@ -2,7 +2,11 @@
 
 import re
 from importlib.metadata import version as installed
+from pathlib import Path
 from typing import Any
+
+from docutils import nodes
+from latex2mathml.converter import convert
 
 project = "latchwork"
 author = copyright = "The latchwork developers"
@@ -44,11 +48,37 @@ def plain(app: object, what: str, name: str, found: object, options: object, lin
     ]
 
 
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::test_(\w+)`")  # a test, as pages name it
+
+
+def link_tests(app: Any, page: str, source: list[str]) -> None:
+    """Where a page names a test, link to its code, which the page of tests shows."""
+    if page != "explanations/tests":
+        source[0] = NAMED.sub(lambda test: f"[{test[2].replace('_', ' ')}](#{test[2]})", source[0])
+        return
+    pages = [Path(app.env.doc2path(each)).read_text() for each in sorted(app.env.found_docs)]
+    for path, name in dict.fromkeys(test for text in pages for test in NAMED.findall(text)):
+        source[0] += (
+            f"\n({name})=\n## {name.replace('_', ' ').capitalize()}\n\n"
+            f"```{{literalinclude}} ../../{path}\n:pyobject: test_{name}\n:caption: {path}\n```\n"
+        )
+
+
+def formula(translator: Any, node: nodes.math | nodes.math_block) -> None:
+    """A formula as MathML, which browsers draw themselves: pages need no connection and no script."""
+    display = "block" if isinstance(node, nodes.math_block) else "inline"
+    translator.body.append(convert(node.astext(), display=display))
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("source-read", link_tests)
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain)
 
 
+html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"
 html_title = "latchwork"
 html_static_path = ["_static"]
