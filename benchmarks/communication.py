@@ -170,7 +170,7 @@ def paper(worlds: tuple[int, ...] = (1, 8, 64)) -> list[dict[str, float]]:
                 "TFLOP a step": flops_per_token(model, config.model, config.batch.context) * tokens / 1e12,
                 "wire GB, DDP": ddp(model, each // micro, world)["wire"] / 1e9,
                 "wire GB, FSDP": fsdp(model, each // micro, world)["wire"] / 1e9,
-                "wire MB, context": context_parallel(model, micro) * (each // micro) / 1e6 if world > 1 else 0.0,
+                "wire MB, context": context_parallel(model, sequences) / 1e6 if world > 1 else 0.0,
             }
         )
     return rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from communication import FORMULAS, SMALL, VOCABULARY, count, paper
+from communication import FORMULAS, SMALL, VOCABULARY, context_parallel, count, paper
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 
 
@@ -14,6 +14,12 @@ def test_processes_exchange_what_the_formula_says(strategy, world):
     counted = count(strategy, world, 2)
     for name in expected.keys() - {"wire"}:
         assert counted[name] == expected[name]
+
+
+def test_a_rank_of_context_parallelism_gives_what_the_formula_says():
+    small = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small())
+    counted = 2 * (852 + 520)  # tests/models/test_context_parallel.py counts them on 2 and 3 processes
+    assert context_parallel(small, rows=1) == counted
 
 
 def test_all_gpus_together_do_the_work_of_one():

@@ -51,7 +51,7 @@ PARTS = {  # operations that a model is not made of, or that it need not reach
     "one in int8": lambda: int8_linear(torch.zeros(1, 3), torch.zeros(3, 3, dtype=torch.int8), torch.ones(3, 1)),
     "a choice": lambda: choose_rows(torch.zeros(2, 3)),
     "a window": lambda: window(torch.zeros(2, 3), -1, 0),
-    "a latch": lambda: latch(torch.zeros(2, 3), None, 0.0),
+    "a latch": lambda: latch(torch.zeros(2, 3), torch.zeros(2, 3)),
     "a monitor": lambda: parse("x since y").online(),
 }
 
