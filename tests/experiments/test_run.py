@@ -243,12 +243,15 @@ def test_a_run_that_its_time_limit_stopped_is_not_the_answer_to_another_limit(tm
         run(TINY, scale(hours=1), batch_size=64, seed=1, out=tmp_path)
 
 
-def test_a_record_without_a_manifest_is_not_taken_for_any_config(whole, tmp_path):
+def test_a_record_alone_answers_for_its_own_config_and_for_no_other(whole, tmp_path):
     folder = folder_of(tmp_path)
-    shutil.copytree(whole, folder)
-    (folder / "manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"has a record but no manifest\.json"):
-        run(TINY, scale(), batch_size=64, seed=0, out=tmp_path)
+    folder.mkdir(parents=True)
+    shutil.copy(whole / "record.json", folder)
+    asked = {"experiment": TINY, "scale": scale(), "batch_size": 64, "seed": 0, "out": tmp_path}
+    assert run(**asked) == json.loads((whole / "record.json").read_text())
+    with pytest.raises(ValueError, match="threads is 1 there and 2 here"):
+        run(**asked, threads=2)
+    assert [each.name for each in folder.iterdir()] == ["record.json"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -39,10 +39,8 @@ class RunFolder:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Raise ValueError, which says what differs, if the folder holds a run of another config."""
-        found = read_json(self.manifest)
+        found = read_json(self.manifest) or read_json(self.record)  # where records alone are kept, they say of what
         if found is None:
-            if self.record.exists():
-                raise ValueError(f"{self.path} has a record but no manifest.json that says of which config. {REMEDY}")
             return
         if lines := differences(found.get("config"), finite_values(config)):
             raise ValueError(f"{self.path} holds a run of another config: {summary(lines)}. {REMEDY}")
