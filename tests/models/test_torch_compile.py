@@ -22,12 +22,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from latchwork import use_backend
 
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class Recorder:

@@ -18,13 +18,9 @@ from latchwork.modules.linear import Linear
 from latchwork.ops.layer import ACTIVATIONS
 from seen_operations import seen_operations
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BOTH = ["drive", "respond"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases."""
-    torch.set_num_threads(1)
 
 
 def make_layer(
