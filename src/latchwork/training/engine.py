@@ -223,6 +223,12 @@ class Training:
             self.last = replace(self.last, text=text)
             self.watch(self.last)
 
+    def forget_moments(self) -> None:
+        """Make the optimizer as new: it forgets the gradients that it has seen."""
+        for state in self.optimizer.state.values():
+            for each in state.values():
+                each.zero_()
+
     def whole_model(self) -> nn.Module:
         """The model to evaluate: itself, or where each process has a part of it (FSDP), a copy in one piece.
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from latchwork.evaluation.accuracy import Accuracy
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingProtocol:
@@ -107,7 +109,7 @@ SCALES: dict[str, Scale] = {
 
 @dataclass
 class History:
-    """What a training came to. stopped: why. epochs: loss, validation and seconds of each. mode_gap: see `mode_gap`."""
+    """What a training came to. stopped: why. epochs: loss, validation and seconds of each. mode_gap: see `ModeGap`."""
 
     epoch: int = 0  # epochs done
     loss: float = 0.0  # of the current epoch, summed over its answers
@@ -120,3 +122,24 @@ class History:
     mode_gap: dict[str, float] | None = None
     hours: float | None = None  # the limit
     stopped: str = ""
+
+    def add(self, loss: float, asked: int, tokens: int) -> None:
+        """Count a step of the current epoch. tokens: of all steps so far."""
+        self.loss, self.asked, self.tokens = self.loss + loss * asked, self.asked + asked, tokens
+
+    def end_epoch(self, validation: Accuracy, learning_rate: float, seconds: float) -> bool:
+        """Close the current epoch; returns whether it is the best so far. seconds: of the whole training."""
+        self.epochs.append(
+            {
+                "loss": self.loss / max(1, self.asked),
+                "validation_loss": validation.loss,
+                "validation_accuracy": validation.accuracy,
+                "learning_rate": learning_rate,
+                "seconds": seconds - self.seconds,
+            }
+        )
+        best = validation.accuracy > self.best_accuracy
+        if best:
+            self.best_epoch, self.best_accuracy = self.epoch, validation.accuracy
+        self.epoch, self.loss, self.asked, self.seconds = self.epoch + 1, 0.0, 0, seconds
+        return best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from math import exp
 from typing import Any
@@ -65,11 +64,8 @@ class Steps(Plan):
     def _run(self, network: nn.Module, batch: Batch, state: State | None) -> Any:
         device = next(network.parameters()).device
         reset = None if batch.reset is None else batch.reset.to(device)
-        with self._precision(device):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return network(batch.tokens.to(device), batch.targets.to(device), state, reset)
-
-    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
 
     def observe(self, training: Training, step: Any) -> None:
         self.step = step.number + 1
