@@ -33,7 +33,7 @@ from latchwork.models import MinMaxRNC_LM
 
 Conditions = list[tuple[Bit, ...]]  # alternatives: one of them holds where all its bits are 1
 Causes = dict[tuple[int, LevelAction], Conditions]  # what leads to each action of a level, by the class of the new set
-MUCH = 4  # a layer more is added where it saves so many times its own rules
+MUCH = 4  # another layer is added if it saves this many times its own rules
 
 
 FEW_SETS = 1000  # of a decomposition that is looked at only because it may be the smallest
@@ -65,7 +65,7 @@ def compile(
     groups: of a cascade. "direct": a level that has one is a unit of as many bits as the level has tiles. "series":
     where that is more than the machine's `degree`, the group is split into simple ones, a layer for each, so that the
     network's degree is the machine's.
-    max_rules: of a cascade, at most so many hidden units. max_weights: of the network. Beyond them
+    max_rules: the most hidden units of a cascade. max_weights: the most weights of a network. Beyond them
     DecompositionTooLarge is raised, as soon as it is sure.
     >>> import torch
     >>> model = compile(Machine.from_regex("a(b|c)*", "abc"))

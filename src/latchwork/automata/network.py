@@ -149,7 +149,7 @@ class Network:
         self.outputs: list[list[Bit]] = []
 
     def check_room(self, rules: int) -> None:
-        """Raise DecompositionTooLarge if so many more rules, all in one layer, are too many."""
+        """Raise DecompositionTooLarge if this many more rules, all in one layer, are too many."""
         if self.max_rules is not None and self.rules + rules > self.max_rules:
             raise DecompositionTooLarge("rules", self.rules + rules, ADVICE)
         hidden = max(rules, self._most_rules)  # all layers have the width and the hidden units of the largest

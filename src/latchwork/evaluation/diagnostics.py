@@ -201,7 +201,7 @@ def _run(
 
 @contextmanager
 def _watched(model: MinMaxRNC_LM | MinMaxRNC, watch: Watch) -> Iterator[None]:
-    """While it lasts, `watch` is told of every recurrence that the model runs, cell by cell."""
+    """Within this context, `watch` is called with every recurrence that the model runs, cell by cell."""
 
     def tell(cell: Cell, given: tuple[Any, ...], x: Tensor) -> None:
         z, x0, state, reset = given

@@ -184,7 +184,7 @@ def _smaller(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan) -> Iter
     """Smaller networks to certify: with the units that the answers need, and with those that follow the machine.
 
     Units that the answers need may be in many more states together than the machine has. Units whose state is a
-    function of the machine's state are not; their readout is trained anew. For groups they come first.
+    function of the machine's state are not; their readout is trained again. For groups they come first.
     """
     if plan.start == "one_hot":
         yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))

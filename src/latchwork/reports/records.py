@@ -195,7 +195,7 @@ def best_run(records: Sequence[Record]) -> Record:
 
 
 def best_runs(records: Iterable[Record]) -> dict[str, Record]:
-    """For each experiment its best run, whatever the scale and batch size."""
+    """The best run of each experiment, over all scales and batch sizes."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record["experiment"], []).append(record)

@@ -72,7 +72,7 @@ Watch = Callable[[Progress], None]
 
 
 class Training:
-    """One run, as one of its processes sees it. What was begun in the folder is resumed; the first process writes.
+    """One run, in one of its processes. An unfinished run in the folder is resumed; the first process writes.
 
     folder: None trains in memory alone. flops and peak: to say what part of the machine is used. stop: when it asks,
     the run saves and raises Stopped.

@@ -1,4 +1,4 @@
-"""Language models: a given number of steps over windows of a text, validated every so many."""
+"""Language models: a given number of steps over windows of a text, validated at intervals."""
 
 from __future__ import annotations
 
