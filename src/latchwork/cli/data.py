@@ -16,7 +16,7 @@ from latchwork.data.corpus import Corpus
 from latchwork.data.dataset import OPENWEBTEXT
 from latchwork.data.prepare import prepare
 from latchwork.data.shards import SHARD_TOKENS
-from latchwork.data.survey import Watch
+from latchwork.data.survey import WatchBytes
 from latchwork.errors import NO, explain
 
 data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards that pretraining reads.")
@@ -108,7 +108,7 @@ class Bar:
             disable=not console.is_terminal,
         )
         self._tasks: dict[str, int] = {}
-        self.watch: Watch = self._watch
+        self.watch: WatchBytes = self._watch
 
     def _watch(self, what: str, done: int, total: int | None) -> None:
         if what not in self._tasks:

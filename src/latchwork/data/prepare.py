@@ -18,7 +18,7 @@ from latchwork.data.encoding import Encoder
 from latchwork.data.held_out import HeldOut
 from latchwork.data.make_tokenizer import make_tokenizer
 from latchwork.data.shards import SHARD_TOKENS, SplitWriter, dtype_for, publish, write_manifest
-from latchwork.data.survey import Survey, Watch, survey_sources
+from latchwork.data.survey import Survey, WatchBytes, survey_sources
 from latchwork.data.tokenizers import Characters, Tokenizer, describe_tokenizer, save_tokenizer
 from latchwork.differences import differences, summary
 from latchwork.extras import need
@@ -30,7 +30,7 @@ PLAN = ".plan.json"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Preparation:
     """Everything that decides the content of the corpus, and nothing else."""
 
     sources: list[Source]
@@ -61,7 +61,7 @@ def prepare(
     field: str = "text",
     separator: str | None = None,
     shard_tokens: int = SHARD_TOKENS,
-    watch: Watch | None = None,
+    watch: WatchBytes | None = None,
 ) -> Corpus:
     """Make the corpus `out` from the documents in sources: files, folders, patterns, or hf:NAME for a data set.
 
@@ -88,7 +88,7 @@ def prepare(
     else:
         chosen = None if tokenizer == "characters" else make_tokenizer(tokenizer)
     survey = _survey(found, chosen is None, folder, watch)
-    plan = Plan(
+    plan = Preparation(
         found,
         survey,
         HeldOut(survey.documents, validation_documents, validation_fraction, seed),
@@ -164,7 +164,7 @@ def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: i
         raise ValueError(f"shard_tokens must be at least 1; got {shard_tokens}")
 
 
-def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: Watch) -> Survey:
+def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: WatchBytes) -> Survey:
     """The survey of an interrupted preparation if no source has changed since, else a new one."""
     before = read_json(folder / PLAN) or {}
     stamps, characters = [source.stamp() for source in sources], before.get("characters")
@@ -175,7 +175,7 @@ def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch
     return survey_sources(sources, collect_characters, watch)
 
 
-def _the_same(out: Path, plan: Plan) -> Corpus | None:
+def _the_same(out: Path, plan: Preparation) -> Corpus | None:
     """The corpus if it exists already; a different corpus there is an error."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -204,7 +204,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     write_json(folder / PLAN, plan)
 
 
-def _write(folder: Path, plan: Plan, jobs: int, watch: Watch) -> None:
+def _write(folder: Path, plan: Preparation, jobs: int, watch: WatchBytes) -> None:
     """Write the tokens, the tokenizer and, last, the manifest."""
     tokenizer, total = plan.tokenizer, plan.survey.bytes
     save_tokenizer(tokenizer, folder / TOKENIZER)

@@ -9,7 +9,7 @@ from typing import Any
 
 from latchwork.data.documents import Source
 
-Watch = Callable[[str, int, int | None], None]  # the task, bytes of text done, bytes in all or None
+WatchBytes = Callable[[str, int, int | None], None]  # the task, bytes of text done, bytes in all or None
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Survey:
         return sum(each["bytes"] for each in self.sources)
 
 
-def survey_sources(sources: Sequence[Source], collect_characters: bool, watch: Watch) -> Survey:
+def survey_sources(sources: Sequence[Source], collect_characters: bool, watch: WatchBytes) -> Survey:
     """Read every document, so that one that cannot be read is an error now and not after hours."""
     found: list[dict[str, Any]] = []
     characters: set[str] = set()

@@ -15,7 +15,7 @@ from latchwork.seeds import generator
 from latchwork.training.config import PretrainingConfig, at
 
 
-class Split(Protocol):
+class TokenSource(Protocol):
     """The part of `corpus.TokenSplit` that is used."""
 
     starts: NDArray[numpy.int64]
@@ -28,7 +28,7 @@ class Split(Protocol):
 
 
 @dataclass(frozen=True)
-class Batch:
+class Windows:
     """Windows of the text: tokens (B, T), and as targets the tokens that follow each.
 
     reset: (B, T), true where a document begins. carried: whether the windows continue those of the step before.
@@ -113,7 +113,9 @@ def epoch_order(seed: int, tokens: int, length: int, many: int, epoch: int) -> N
     return numpy.asarray(cut + length * draw.permutation(many))
 
 
-def read_batches(config: PretrainingConfig, split: Split, step: int, rank: int = 0, world: int = 1) -> list[Batch]:
+def read_batches(
+    config: PretrainingConfig, split: TokenSource, step: int, rank: int = 0, world: int = 1
+) -> list[Windows]:
     """The batches that one process runs in a step, each of at most `micro` rows."""
     starts = places(config, len(split), step)[share(rows_of(config, step), rank, world)]
     context, resets = config.batch.context, config.tbptt is not None
@@ -128,7 +130,7 @@ def carries(config: PretrainingConfig, step: int) -> bool:
     return rows_of(config, step) == rows_of(config, step - 1)
 
 
-def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Batch:
+def validation_batch(config: PretrainingConfig, split: TokenSource, number: int) -> Windows:
     """One of the random batches of a validation, the same in every validation of a run."""
     context = config.batch.context
     _check_validation(config, len(split))
@@ -137,7 +139,7 @@ def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Ba
     return _read(split, starts, context, False, False)
 
 
-def _read(split: Split, starts: NDArray[Any], context: int, resets: bool, carried: bool) -> Batch:
+def _read(split: TokenSource, starts: NDArray[Any], context: int, resets: bool, carried: bool) -> Windows:
     windows = torch.from_numpy(numpy.stack([split.read(int(start), context + 1) for start in starts]))
     reset = None
     if resets:
@@ -145,4 +147,4 @@ def _read(split: Split, starts: NDArray[Any], context: int, resets: bool, carrie
         found = numpy.searchsorted(split.starts, where)
         known = found < len(split.starts)
         reset = torch.from_numpy(known & (split.starts[numpy.minimum(found, len(split.starts) - 1)] == where))
-    return Batch(windows[:, :-1], windows[:, 1:], reset, carried)
+    return Windows(windows[:, :-1], windows[:, 1:], reset, carried)

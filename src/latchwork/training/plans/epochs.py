@@ -16,7 +16,7 @@ from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.distributed import Processes, whole_tensors
 from latchwork.training.engine import DivergedError, Training
 from latchwork.training.groups import ends_of, groups
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.plan import Outcome, Plan, Step, deal
 from latchwork.training.protocol import History, TrainingProtocol
 from latchwork.training.trainer import Trainer
@@ -49,7 +49,7 @@ class Epochs(Plan):
         self.at_end = False  # whether the last batch of an epoch is done
 
     def network(self, model: nn.Module) -> nn.Module:
-        return Network(model)
+        return ModelWithLoss(model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return self.trainer.make_optimizer(model.parameters())
