@@ -6,12 +6,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from model_cases import make_model, make_reset, make_tokens
+from model_cases import make_model, make_tokens
 from torch import nn
 
 from latchwork.models import generation
 from latchwork.models.int8 import Int8BasicConv, Int8Embedding, Int8Linear, quantize_int8, round_rows
 from latchwork.ops.cpu import matvec
+from reset_cases import make_reset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from model_cases import (
-    assert_close,
-    assert_same_gradients,
-    gradients,
-    make_model,
-    make_reset,
-    make_state,
-    make_tokens,
-)
+from model_cases import assert_close, assert_same_gradients, gradients, make_model, make_state, make_tokens
 from torch.nn import functional as F
+
+from reset_cases import make_reset
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 5e-2}
 

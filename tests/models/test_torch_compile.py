@@ -12,7 +12,6 @@ from model_cases import (
     assert_same_run,
     gradients,
     make_model,
-    make_reset,
     make_state,
     make_tokens,
     pairs_were_used,
@@ -21,6 +20,7 @@ from model_cases import (
 from torch._dynamo.backends.common import aot_autograd
 
 from latchwork import use_backend
+from reset_cases import make_reset
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

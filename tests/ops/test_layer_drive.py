@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_cases import LAYOUTS, assert_close, assert_same
-from scan_cases import RESETS, make_reset
 from torch import nn
 
 from latchwork import MinMaxLayer, MinMaxNeuron
 from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward, fast_layer
 from latchwork.ops import layer as ops
 from latchwork.ops.cpu.kernel import empty
+from reset_cases import RESETS, make_reset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

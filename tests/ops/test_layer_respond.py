@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_cases import LAYOUTS, assert_close, assert_same
-from scan_cases import RESETS, assert_same_states, continuous, extreme, make_reset, tied, with_nan
+from scan_cases import assert_same_states, continuous, extreme, tied, with_nan
 
 from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.ops import layer as ops
+from reset_cases import RESETS, make_reset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

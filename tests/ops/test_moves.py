@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from move_cases import FORMS
-from scan_cases import RESETS, make_reset
 
 from latchwork import minmax_scan
 from latchwork.ops.moves import (
@@ -14,6 +13,7 @@ from latchwork.ops.moves import (
     transformation_as_minmax,
     transformation_scan,
 )
+from reset_cases import RESETS, make_reset
 
 SIZES = st.tuples(st.integers(0, 3), st.integers(0, 7), st.integers(0, 3), st.integers(1, 5))
 LARGEST = 3.0
