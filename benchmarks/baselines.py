@@ -17,7 +17,7 @@ from torch import nn
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.baselines import make_baseline
 from latchwork.ops.dispatch import NAMES, use_backend
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 
 VOCABULARY = 20
 OURS = "minmax-s"
@@ -32,7 +32,7 @@ def make(name: str) -> nn.Module:
 def training_step(model: nn.Module, B: int, T: int) -> Callable[[], None]:
     """Forward, mean cross-entropy, backward, Adam, as `latchwork run` has them."""
     tokens, targets = torch.randint(VOCABULARY, (2, B, T), generator=torch.Generator().manual_seed(0))
-    network, optimizer = Network(model).train(), torch.optim.Adam(model.parameters())
+    network, optimizer = ModelWithLoss(model).train(), torch.optim.Adam(model.parameters())
 
     def step() -> None:
         optimizer.zero_grad()

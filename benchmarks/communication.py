@@ -22,7 +22,7 @@ from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, use_backend
 from latchwork.training.config import at
 from latchwork.training.distributed import Processes, accumulate, share_model
 from latchwork.training.flops import flops_per_token
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.presets import CONFIGS
 
 BYTES = 4  # of a number: weights and gradients are float32
@@ -102,7 +102,7 @@ def _work(
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)
-    network = Network(MinMaxRNC_LM(VOCABULARY, MinMaxRNCLMConfig.small(**SMALL)))
+    network = ModelWithLoss(MinMaxRNC_LM(VOCABULARY, MinMaxRNCLMConfig.small(**SMALL)))
     shared = share_model(network, strategy, Processes(rank, world, torch.device("cpu")))  # type: ignore[arg-type]
 
     def step() -> None:

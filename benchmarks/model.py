@@ -26,6 +26,7 @@ import model_targets
 from machine import describe, version
 from model_timing import Settings
 from scan import RESULTS, listing, write
+from targets import judge
 from targets import table as targets_table
 
 SECTIONS = {
@@ -76,9 +77,9 @@ def main(
         console.print(SECTIONS[name].table(rows))
         record["measured"][name] = {key: moment[key] for key in MOMENT} | {"seconds": settings.seconds}
         record[name] = rows
-        record["targets"] = model_targets.judge(record)
+        record["targets"] = judge(record, model_targets.TARGETS)
         write(path, **record)
-    console.print(targets_table(model_targets.judge(record)))
+    console.print(targets_table(judge(record, model_targets.TARGETS)))
 
 
 def begin(path: Path, machine: dict[str, Any], merge: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from measure import Row
 from model_contenders import OURS, PEER
 from model_decode import INT8
 from model_presets import LARGE
@@ -45,13 +44,3 @@ TARGETS = (
         at_least=False,
     ),
 )
-
-
-def judge(results: Results) -> list[Row]:
-    rows = []
-    for target in TARGETS:
-        value = target.value(results)
-        reached = None if value is None else target.reached(value)
-        rows.append(Row(figure=target.text, bound=target.bound, at_least=target.at_least))
-        rows[-1].update(value=value, reached=reached)
-    return rows

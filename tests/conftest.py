@@ -28,6 +28,20 @@ def _settings(request):
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def one_thread(_settings):
+    """For many small cases: threads that wait for one another on a busy machine take longer. A test may set more."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def fresh_compiler():
+    """torch.compile knows nothing of what other tests compiled, nor do they of this one's."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @pytest.fixture(autouse=True)
 def _nan_in_uninitialised_memory(monkeypatch):
     """torch.empty returns NaN. On a GPU the mode that does it forbids operations that tests may need."""

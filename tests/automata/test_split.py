@@ -5,7 +5,7 @@ from group_cases import GROUPS, side_by_side, transformations
 from hypothesis import given
 
 from latchwork.automata import DecompositionTooLarge, Machine, degree, holonomy
-from latchwork.automata.split import Place, Split, split
+from latchwork.automata.split import SplitCascade, TilePlace, split
 from latchwork.tasks import make_task
 from machine_cases import machines, random_machine, semiautomaton
 
@@ -23,7 +23,7 @@ MANY = {
 RANDOM = {f"random {n}, {seed}": random_machine(seed, n) for n in (4, 5, 6, 7) for seed in range(8)}
 
 
-def check(cascade: Split, tuples: int) -> None:
+def check(cascade: SplitCascade, tuples: int) -> None:
     """From all places reached, or the first so many, the cascade moves as the machine does."""
     machine = cascade.holonomy.machine
     assert cascade.decode(cascade.start) == machine.start
@@ -90,7 +90,7 @@ def test_a_level_without_a_group_is_one_number():
     assert cascade.degree == 1
     assert [level.points for level in cascade.levels] == [()] * len(cascade.levels)
     assert [level.orbits for level in cascade.levels] == [level.level.tiles for level in cascade.levels]
-    assert cascade.start[0].element == Place(0, ()).element
+    assert cascade.start[0].element == TilePlace(0, ()).element
 
 
 def test_groups_too_large_to_split_are_an_error():

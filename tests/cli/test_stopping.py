@@ -30,14 +30,14 @@ endless = TrainingProtocol(
     sequences=192, validation_sequences=8, epochs=10**6, patience=10**6, min_seeds=2, max_seeds=2, hours=1e6
 )
 run.SCALES = {"smoke": Scale(name="smoke", training=endless, evaluation=EvaluationProtocol())}
-watch = data.Bar._watch
+watch = data.Bar.watch
 
 def stop_itself(self, what, done, total):
     watch(self, what, done, total)
     if what == "tokenising":
         os.kill(os.getpid(), signal.SIGTERM)
 
-data.Bar._watch = stop_itself
+data.Bar.watch = stop_itself
 main.app(sys.argv[1:], prog_name="latchwork")
 """
 

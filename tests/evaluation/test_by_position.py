@@ -15,13 +15,10 @@ from latchwork.data.tokenizers import Characters
 from latchwork.evaluation import by_position as module
 from latchwork.evaluation.by_position import evaluate_by_position
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 V = 5
 TOKENIZER = Characters("abcdé")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)  # tiny models; conftest sets it back
 
 
 def make_split(tmp_path, tokens):

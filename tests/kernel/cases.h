@@ -30,6 +30,17 @@ struct Random {  // not the distributions of the standard library, which differ 
     double uniform() { return static_cast<double>(engine() >> 11) * 0x1p-53; }
 };
 
+inline char now[500];  // the case that runs, for whoever reports an error
+inline void say_case() { std::fprintf(stderr, "in case %s\n", now); }
+
+template <class... Values>
+[[noreturn]] void fail(const char* format, Values... values) {
+    std::fprintf(stderr, format, values...);
+    std::fprintf(stderr, "\n");
+    say_case();
+    std::exit(1);
+}
+
 // Whether a kernel that finds no memory says so. What it has written until then is of no use; the address sanitizer sees
 // what it did not give back.
 template <class Structure>
@@ -42,7 +53,7 @@ bool says_when_out_of_memory(Random& random, int (*kernel)(const Structure*), co
 
 // Run `each(random, index, seed)` for every case. The program's exit code: 77 if the processor lacks the instructions.
 template <class Each>
-int run_cases(int count, char** arguments, int64_t otherwise, void (*say_case)(), Each each) {
+int run_cases(int count, char** arguments, int64_t otherwise, Each each) {
     auto argument = [&](int i, int64_t value) { return i < count ? std::atoll(arguments[i]) : value; };
     const int64_t seed = argument(2, 0), first = argument(3, 0), end = count > 3 ? first + 1 : argument(1, otherwise);
     const char* isa = std::getenv("LATCHWORK_ISA");

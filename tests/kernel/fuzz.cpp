@@ -57,17 +57,6 @@ Problem draw_sizes(Random& random) {
     return p;
 }
 
-char now[500];  // the case that runs, for whoever reports an error
-void say_case() { std::fprintf(stderr, "in case %s\n", now); }
-
-template <class... Values>
-[[noreturn]] void fail(const char* format, Values... values) {
-    std::fprintf(stderr, format, values...);
-    std::fprintf(stderr, "\n");
-    say_case();
-    std::exit(1);
-}
-
 struct Case {
     Problem p;
     int64_t n;
@@ -193,7 +182,7 @@ struct Case {
 }  // namespace
 
 int main(int count, char** arguments) {
-    return run_cases(count, arguments, 100000, say_case, [](Random& random, int64_t index, int64_t seed) {
+    return run_cases(count, arguments, 100000, [](Random& random, int64_t index, int64_t seed) {
         Case each = Case::draw(random);
         each.describe(index, seed);
         each.call();

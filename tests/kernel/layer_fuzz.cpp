@@ -8,17 +8,6 @@ namespace {
 
 using definition::Numbers;
 
-char now[500];  // the case that runs, for whoever reports an error
-void say_case() { std::fprintf(stderr, "in case %s\n", now); }
-
-template <class... Values>
-[[noreturn]] void fail(const char* format, Values... values) {
-    std::fprintf(stderr, format, values...);
-    std::fprintf(stderr, "\n");
-    say_case();
-    std::exit(1);
-}
-
 template <class Structure>
 void run(int (*kernel)(const Structure*), const Structure* p) {
     if (const int code = kernel(p)) fail("the kernel returned %d", code);
@@ -296,7 +285,7 @@ void try_matvec(Random& random, const char* number) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    const int result = run_cases(count, arguments, 2000, say_case, [](Random& random, int64_t index, int64_t seed) {
+    const int result = run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
         while (!try_layer(random, number)) continue;

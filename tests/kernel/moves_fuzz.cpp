@@ -7,16 +7,6 @@
 
 namespace {
 
-char now[200];  // the case that runs, for whoever reports an error
-void say_case() { std::fprintf(stderr, "in case %s\n", now); }
-
-template <class... Values>
-[[noreturn]] void fail(const char* format, Values... values) {
-    std::fprintf(stderr, format, values...);
-    std::fprintf(stderr, "\n");
-    say_case();
-    std::exit(1);
-}
 void same(const char* name, Tensor& got, int64_t b, int64_t t, int64_t e, double wanted) {  // but for which NaN it is
     const double is = definition::read(got.dtype, got.at(b, t, e)), must = definition::rounded(got.dtype, wanted);
     if (std::isnan(is) ? std::isnan(must) : is == must && std::signbit(is) == std::signbit(must)) return;
@@ -204,7 +194,7 @@ void run_choice(Random& random, int64_t index) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    return run_cases(count, arguments, 20000, say_case, [](Random& random, int64_t index, int64_t) {
+    return run_cases(count, arguments, 20000, [](Random& random, int64_t index, int64_t) {
         random.percent(70) ? run_moves(random, index) : run_choice(random, index);
     });
 }

@@ -19,12 +19,8 @@ int latchwork_window_back(int64_t dtype, int64_t batch, int64_t time, int64_t lo
 
 namespace {
 
-char now[300];  // the case that runs
-void say() { std::fprintf(stderr, "%s\n", now); }
-void fail(const char* what, int64_t place, double got, double expected) {
-    say();
-    std::fprintf(stderr, "%s at %ld: got %.17g, expected %.17g\n", what, long(place), got, expected);
-    std::exit(1);
+void differs(const char* what, int64_t place, double got, double expected) {
+    fail("%s at %ld: got %.17g, expected %.17g", what, long(place), got, expected);
 }
 
 template <class S>
@@ -85,10 +81,10 @@ void latches(Random& random) {
     Row<S> x(batch * time), grad(batch * time), grad_r(batch * time), grad_s(batch * time);
     for (S& each : grad) each = S(random.below(9) - 4);
     int code = latchwork_latch(dtype, batch, time, r.data(), s.data(), step, width, x.data(), threads);
-    if (code != DONE) fail("code", 0, code, DONE);
+    if (code != DONE) differs("code", 0, code, DONE);
     code = latchwork_latch_back(dtype, batch, time, grad.data(), r.data(), s.data(), x.data(), step, width, grad_r.data(),
                                 grad_s.data(), threads);
-    if (code != DONE) fail("code", 0, code, DONE);
+    if (code != DONE) differs("code", 0, code, DONE);
     for (int64_t b = 0; b < batch; ++b) {
         auto at = [&](int64_t t) { return b * time + (step > 0 ? t : time - 1 - t); };  // t in the direction of `step`
         Row<S> own_r(time), own_s(time);
@@ -97,7 +93,7 @@ void latches(Random& random) {
         for (int64_t t = 0; t < time; ++t) {
             const int64_t first = width ? t - width + 1 : -1;
             const S expected = since(own_r, own_s, first, t);
-            if (!same(x[at(t)], expected)) fail("latch", at(t), double(x[at(t)]), double(expected));
+            if (!same(x[at(t)], expected)) differs("latch", at(t), double(x[at(t)]), double(expected));
             // Each output sends its gradient back through its loop by itself; a tie halves it.
             double share = double(grad[at(t)]);
             for (int64_t k = t; k >= 0 && k >= first && share != 0; --k) {
@@ -116,8 +112,8 @@ void latches(Random& random) {
         }
         if (nans) continue;
         for (int64_t t = 0; t < time; ++t) {
-            if (!close(grad_r[at(t)], to_r[t])) fail("grad_r", at(t), double(grad_r[at(t)]), to_r[t]);
-            if (!close(grad_s[at(t)], to_s[t])) fail("grad_s", at(t), double(grad_s[at(t)]), to_s[t]);
+            if (!close(grad_r[at(t)], to_r[t])) differs("grad_r", at(t), double(grad_r[at(t)]), to_r[t]);
+            if (!close(grad_s[at(t)], to_s[t])) differs("grad_s", at(t), double(grad_s[at(t)]), to_s[t]);
         }
     }
 }
@@ -135,12 +131,12 @@ void windows(Random& random) {
     int code = latchwork_window(dtype, batch, time, low, high, minimum, x.data(), y.data(), threads);
     if (out) {  // says so, and does its work when asked again
         const bool failed = latchwork_fail_allocation(-1) < 0;
-        if (failed != (code == NO_MEMORY)) fail("code without memory", 0, code, NO_MEMORY);
+        if (failed != (code == NO_MEMORY)) differs("code without memory", 0, code, NO_MEMORY);
         code = latchwork_window(dtype, batch, time, low, high, minimum, x.data(), y.data(), threads);
     }
-    if (code != DONE) fail("code", 0, code, DONE);
+    if (code != DONE) differs("code", 0, code, DONE);
     code = latchwork_window_back(dtype, batch, time, low, high, minimum, grad.data(), x.data(), grad_x.data(), threads);
-    if (code != DONE) fail("code", 0, code, DONE);
+    if (code != DONE) differs("code", 0, code, DONE);
     for (int64_t b = 0; b < batch; ++b) {
         const S* row = x.data() + b * time;
         Row<double> expected(time);
@@ -150,7 +146,7 @@ void windows(Random& random) {
             const int64_t first = std::max<int64_t>(t + low, 0), last = std::min(t + high, time - 1);
             for (int64_t k = first; k <= last; ++k) best = minimum ? least(best, row[k]) : most(best, row[k]);
             const S got = y[b * time + t];
-            if (!(got == best || (got != got && best != best))) fail("window", t, double(got), double(best));
+            if (!(got == best || (got != got && best != best))) differs("window", t, double(got), double(best));
             auto attains = [&](int64_t k) { return row[k] == best || (row[k] != row[k] && best != best); };
             for (int64_t k = first; k <= last; ++k) attaining += attains(k);
             for (int64_t k = first; k <= last; ++k)
@@ -158,7 +154,7 @@ void windows(Random& random) {
         }
         for (int64_t t = 0; t < time; ++t)
             if (!close(grad_x[b * time + t], expected[t]))
-                fail("window's gradient", t, double(grad_x[b * time + t]), expected[t]);
+                differs("window's gradient", t, double(grad_x[b * time + t]), expected[t]);
     }
 }
 
@@ -268,20 +264,20 @@ void monitors(Random& random) {
                   values.data(), state.data(), machine.constants.data(), counters.data(), from, roots, 2,
                   output.data() + t * 2 * batch, last, steps == 1 && random.percent(50) ? rows : nullptr, known.data()};
         const int code = latchwork_monitor(&m);
-        if (code != DONE) fail("code", 0, code, DONE);
+        if (code != DONE) differs("code", 0, code, DONE);
     }
     for (int64_t t = 0; t < time; ++t)
         for (int64_t k = 0; k < 2; ++k)
             for (int64_t n = 0; n < batch; ++n) {
                 const S got = output[(t * 2 + k) * batch + n], expected = machine.values[roots[k]][t][n];
-                if (machine.compares(n) && !same(got, expected)) fail("monitor", t, double(got), double(expected));
+                if (machine.compares(n) && !same(got, expected)) differs("monitor", t, double(got), double(expected));
             }
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-    return run_cases(count, arguments, 1000, say, [](Random& random, int64_t index, int64_t seed) {
+    return run_cases(count, arguments, 1000, [](Random& random, int64_t index, int64_t seed) {
         std::snprintf(now, sizeof now, "temporal_fuzz 1 %ld %ld (%s)", long(seed), long(index), latchwork_isa());
         const bool single = random.percent(50);
         switch (random.below(3)) {

@@ -1,5 +1,6 @@
 """A small model with weights large enough for its outputs to differ, and a tokenizer of letters."""
 
+import pytest
 import torch
 
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
@@ -11,6 +12,7 @@ KINDS = {  # what a model may be, as far as saving, state and padding can tell
     "untied, learnt x0": {"tie_weights": False, "train_init": True},
     "feed-forward at the end": {"use_postlayers_ffn": True, "norm": "rmsnorm", "levels": 5},
 }
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def make_model(seed=18, **changes):
@@ -36,3 +38,24 @@ def make_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="_", pad_token="#", eos_token="#")
+
+
+def tokens(*shape, seed=1):
+    return torch.randint(2, 14, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def pad(rows, masks, filling):
+    """The tokens of each row at the ones of its mask, `filling` elsewhere."""
+    mask = torch.tensor(masks)
+    padded = torch.full(mask.shape, filling)
+    for number, row in enumerate(rows):
+        padded[number, mask[number].bool()] = row
+    return padded, mask
+
+
+PADDINGS = {
+    "left": [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]],
+    "right": [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]],
+    "holes": [[0, 1, 0, 0, 1, 1], [1, 0, 1, 0, 1, 0], [0, 1, 1, 1, 1, 0]],
+}
+paddings = pytest.mark.parametrize("masks", PADDINGS.values(), ids=PADDINGS)

@@ -9,7 +9,6 @@ from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig, State
 from latchwork.models import token_pairs
 
 DEGREES = [1, 2, 3]
-RESETS = ["never", "random", "everywhere", "first"]
 PAIRS = "latchwork.models.token_pairs.first_drives"
 
 # What a model can be made of, beyond the defaults: each option at least once, degrees and levels together.
@@ -77,15 +76,6 @@ EXACT_VARIANTS = {
 
 def make_tokens(B, T, vocab_size=7):
     return torch.randint(vocab_size, (B, T))
-
-
-def make_reset(kind, B, T):
-    return {
-        "never": lambda: None,
-        "random": lambda: torch.rand(B, T) < 0.2,
-        "everywhere": lambda: torch.ones(B, T, dtype=torch.bool),
-        "first": lambda: torch.arange(T).expand(B, T) == 0,
-    }[kind]()
 
 
 def make_state(model, B):

@@ -4,18 +4,11 @@ import itertools
 
 import pytest
 import torch
-from model_cases import (
-    VARIANTS,
-    assert_close,
-    assert_same_run,
-    make_config,
-    make_model,
-    make_reset,
-    make_state,
-)
+from model_cases import VARIANTS, assert_close, assert_same_run, make_config, make_model, make_state
 
 from latchwork import MinMaxRNC, MinMaxRNCConfig, State
 from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward
+from reset_cases import make_reset
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 

@@ -117,41 +117,11 @@ def test_a_failing_save_leaves_the_old_files_and_no_others(place, tmp_path, monk
     assert_same_run(MinMaxRNC_LM.load(tmp_path)(tokens), model(tokens))
 
 
-@pytest.mark.parametrize("name", [CONFIG, WEIGHTS])
-def test_a_missing_file_is_an_error_that_names_it(name, tmp_path):
-    save(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=name):
-        MinMaxRNC_LM.load(tmp_path)
-
-
-def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        MinMaxRNC_LM.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("keep", [0, 4, 100, -1, -500])
-def test_truncated_weights_are_an_error_that_names_the_file(keep, tmp_path):
-    save(tmp_path)
-    path = tmp_path / WEIGHTS
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=r"model.safetensors is not a whole safetensors file"):
-        MinMaxRNC_LM.load(tmp_path)
-
-
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"PK\x03\x04 a zip file of pickles", b"{}"])
 def test_foreign_weights_are_an_error_that_names_the_file(content, tmp_path):
     save(tmp_path)
     (tmp_path / WEIGHTS).write_bytes(content)
     with pytest.raises(ValueError, match=r"model.safetensors is not a whole safetensors file"):
-        MinMaxRNC_LM.load(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b'{"format": "latch', b"\xff\xfe\x00", b"not json"])
-def test_a_corrupt_configuration_is_an_error_that_names_the_file(content, tmp_path):
-    save(tmp_path)
-    (tmp_path / CONFIG).write_bytes(content)
-    with pytest.raises(ValueError, match=r"config.json must be (JSON|text in UTF-8)"):
         MinMaxRNC_LM.load(tmp_path)
 
 

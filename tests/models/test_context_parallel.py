@@ -14,7 +14,6 @@ from model_cases import (
     gradients,
     make_exact_model,
     make_model,
-    make_reset,
     make_state,
     make_tokens,
 )
@@ -22,6 +21,7 @@ from model_cases import (
 from latchwork import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.models.int8 import quantize_int8
 from latchwork.ops import context_parallel, distributed
+from reset_cases import make_reset
 
 CUTS = {2: [(8, 8), (15, 1), (0, 16)], 3: [(5, 6, 5), (1, 15, 0), (7, 0, 9)]}
 MOVES = ("selection", "transformation", "extra units")  # they are evaluated, not trained

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from latchwork import use_backend
-from latchwork.models import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig
+from latchwork.models import MinMaxRNC_LM
 
 pytest.importorskip("transformers")
 
-from huggingface_cases import KINDS, make_model, make_tokenizer
+from huggingface_cases import kinds, make_model, make_tokenizer, pad, paddings, tokens
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
@@ -21,9 +21,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArgu
 from latchwork.models.huggingface import MinMaxRNCForCausalLM, MinMaxRNCHFConfig, to_huggingface
 from latchwork.models.int8 import quantize_int8
 from latchwork.modules.state import State
-
-FIELDS = {"vocab_size": 8, "d_model": 12, "n_layers": 2, "d_state": 10}
-kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 @pytest.fixture
@@ -34,85 +31,6 @@ def lm():
 @pytest.fixture
 def model(lm):
     return to_huggingface(lm)
-
-
-def tokens(*shape, seed=1):
-    return torch.randint(2, 14, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def pad(rows, masks, filling):
-    """The tokens of each row at the ones of its mask, `filling` elsewhere."""
-    mask = torch.tensor(masks)
-    padded = torch.full(mask.shape, filling)
-    for number, row in enumerate(rows):
-        padded[number, mask[number].bool()] = row
-    return padded, mask
-
-
-PADDINGS = {
-    "left": [[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]],
-    "right": [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]],
-    "holes": [[0, 1, 0, 0, 1, 1], [1, 0, 1, 0, 1, 0], [0, 1, 1, 1, 1, 0]],
-}
-paddings = pytest.mark.parametrize("masks", PADDINGS.values(), ids=PADDINGS)
-
-
-class TestConfig:
-    def test_it_carries_our_configuration_there_and_back(self):
-        backbone = MinMaxRNCConfig(d_model=12, n_layers=2, d_state=10, levels=4, norm="rmsnorm")
-        ours = MinMaxRNCLMConfig(backbone=backbone, head_dropout=0.2, tie_weights=False)
-        theirs = MinMaxRNCHFConfig.from_latchwork(8, ours)
-        assert theirs.to_latchwork() == ours
-        assert MinMaxRNCHFConfig(**json.loads(theirs.to_json_string())).to_dict() == theirs.to_dict()
-
-    def test_what_the_language_model_says_stands_in_for_its_backbone(self):
-        backbone = MinMaxRNCConfig(d_model=12, n_layers=2, d_state=10)
-        ours = MinMaxRNCLMConfig(backbone=backbone, conv_type="gated", output_gate=False)
-        assert MinMaxRNCHFConfig.from_latchwork(8, ours).to_latchwork().backbone == ours.resolved_backbone
-
-    def test_the_names_that_tools_ask_for_are_other_names_of_ours(self):
-        config = MinMaxRNCHFConfig(
-            vocab_size=8, hidden_size=12, num_hidden_layers=2, d_state=10, tie_word_embeddings=False
-        )
-        assert (config.d_model, config.n_layers, config.tie_weights) == (12, 2, False)
-        assert (config.hidden_size, config.num_hidden_layers, config.tie_word_embeddings) == (12, 2, False)
-
-    def test_two_that_differ_in_our_fields_are_not_equal(self):
-        assert MinMaxRNCHFConfig(**FIELDS) == MinMaxRNCHFConfig(**FIELDS)
-        assert MinMaxRNCHFConfig(**FIELDS) != MinMaxRNCHFConfig(**FIELDS, degree=2)
-
-    def test_keys_of_transformers_may_be_given(self):
-        config = MinMaxRNCHFConfig(**FIELDS, eos_token_id=3, pad_token_id=0, dtype="bfloat16", num_labels=4)
-        assert (config.eos_token_id, config.dtype, config.num_labels) == (3, torch.bfloat16, 4)
-        assert MinMaxRNCForCausalLM(config).generation_config.eos_token_id == 3
-
-    @pytest.mark.parametrize(
-        ("change", "error"),
-        [
-            ({"conv_type": "bsaic"}, "conv_type must be one of 'basic', 'gated'; got 'bsaic'"),
-            ({"conv_typ": "basic"}, "MinMaxRNCHFConfig has no field 'conv_typ'; did you mean 'conv_type'? It has "),
-            ({"temperature": 1.0}, "MinMaxRNCHFConfig has no field 'temperature'. It has vocab_size, d_model"),
-            ({"degree": 3}, "d_state must be a multiple of degree = 3; got 10"),
-            ({"vocab_size": 0}, "vocab_size must be an integer from 1 to 2,147,483,648; got 0"),
-            ({"hidden_size": 12}, "hidden_size is another name of d_model: give one of them"),
-        ],
-    )
-    def test_a_bad_one_is_an_error_that_says_what_there_is(self, change, error):
-        with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared as it is
-            MinMaxRNCHFConfig(**{**FIELDS, **change})
-        assert str(caught.value).startswith(error)
-
-    def test_a_bad_one_is_found_on_loading_too(self, model, tmp_path):
-        model.save_pretrained(tmp_path)
-        values = json.loads((tmp_path / "config.json").read_text())
-        (tmp_path / "config.json").write_text(json.dumps({**values, "ffn_tpye": "gated"}))
-        with pytest.raises(ValueError, match="no field 'ffn_tpye'; did you mean 'ffn_type'"):
-            AutoModelForCausalLM.from_pretrained(tmp_path)
-
-    def test_one_changed_afterwards_is_checked_when_a_model_is_made(self, model, tmp_path):
-        model.save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="norm must be one of"):
-            AutoModelForCausalLM.from_pretrained(tmp_path, norm="batchnorm")
 
 
 class TestForward:
@@ -293,121 +211,6 @@ class TestMask:
         state = model(tokens(1, 3)).state
         with pytest.raises(ValueError, match="attention_mask must be 1 at all new tokens where a state is given"):
             model(tokens(1, 2), state=state, attention_mask=torch.tensor([[1, 1, 1, 1, 0]]))
-
-
-class TestGenerate:
-    @pytest.fixture
-    def model(self, lm):
-        model = to_huggingface(lm)
-        model.generation_config.pad_token_id = 0
-        return model
-
-    @kinds
-    def test_greedy_is_our_own_at_temperature_0(self, kind):
-        lm = make_model(**kind)
-        ids = tokens(4, 5)
-        new = to_huggingface(lm).generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=0
-        )
-        assert torch.equal(new[:, 5:], lm.generate(ids, 12, temperature=0))
-        assert len(new[:, 5:].unique()) > 3
-
-    @pytest.mark.parametrize("use_cache", [True, False])
-    @paddings
-    def test_each_row_of_a_padded_batch_goes_on_as_if_alone(self, model, lm, masks, use_cache):
-        rows = [tokens(sum(mask), seed=number) for number, mask in enumerate(masks)]
-        ids, mask = pad(rows, masks, filling=0)
-        new = model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False, use_cache=use_cache)
-        assert torch.equal(new[:, 6:], lm.generate(rows, 8, temperature=0))
-
-    @pytest.mark.parametrize("use_cache", [True, False])
-    def test_beam_search_is_the_search_it_says(self, model, lm, use_cache):
-        rows = [tokens(3, seed=1), tokens(5, seed=2)]
-        ids, mask = pad(rows, [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], filling=0)
-        new = model.generate(ids, attention_mask=mask, max_new_tokens=6, num_beams=3, use_cache=use_cache)
-        assert new[:, 5:].tolist() == [beam_search(lm, row, steps=6, width=3) for row in rows]
-
-    def test_beams_change_places_on_the_way(self, lm):
-        """Else the test above would not see a state that stays where it was."""
-        rows = [tokens(3, seed=1), tokens(5, seed=2)]
-        assert [beam_search(lm, row, steps=6, width=3) for row in rows] != lm.generate(rows, 6, temperature=0).tolist()
-
-    @pytest.mark.parametrize("beams", [1, 3])
-    def test_sampling_repeats_with_its_seed_and_does_not_need_the_state(self, model, beams):
-        ids = tokens(4, 5)
-
-        def draw(seed, **options):
-            torch.manual_seed(seed)
-            mask = torch.ones_like(ids)
-            return model.generate(
-                ids, attention_mask=mask, max_new_tokens=10, do_sample=True, num_beams=beams, **options
-            )
-
-        assert torch.equal(draw(1), draw(1))
-        assert torch.equal(draw(1), draw(1, use_cache=False))
-        assert not torch.equal(draw(1), draw(2))
-
-    @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_beams": 3, "use_cache": False}])
-    def test_it_goes_on_from_a_state(self, model, options):
-        before, ids = tokens(2, 6, seed=1), tokens(2, 3, seed=2)
-        options = {"max_new_tokens": 6, "do_sample": False, **options}
-        state = model(before).state
-        continued = model.generate(ids, attention_mask=torch.ones_like(ids), state=state, **options)
-        together = torch.cat((before, ids), 1)
-        whole = model.generate(together, attention_mask=torch.ones_like(together), **options)
-        assert torch.equal(continued[:, 3:], whole[:, 9:])
-
-    def test_it_goes_on_from_embeddings(self, model, lm):
-        ids = tokens(2, 5)
-        embedded = lm.embedding(ids).detach()
-        new = model.generate(
-            inputs_embeds=embedded, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False
-        )
-        assert torch.equal(new, lm.generate(ids, 6, temperature=0))
-
-    def test_it_stops_at_the_end_token_and_returns_the_state(self, model, lm):
-        ids = tokens(1, 4)
-        expected = lm.generate(ids, 12, temperature=0)[0].tolist()
-        stop = next(token for token in expected if token != expected[0])
-        output = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=12,
-            do_sample=False,
-            eos_token_id=stop,
-            return_dict_in_generate=True,
-        )
-        assert output.sequences[0, 4:].tolist() == expected[: expected.index(stop) + 1]
-        assert isinstance(output.past_key_values, State)
-        torch.testing.assert_close(output.past_key_values, model(output.sequences[:, :-1]).state)
-
-    def test_what_needs_a_step_taken_back_is_refused(self, model):
-        ids = tokens(1, 5)
-        with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
-            model.generate(ids, max_new_tokens=3, assistant_model=to_huggingface(make_model(seed=1)))
-        with pytest.raises(ValueError, match="past_key_values"):
-            model.generate(ids, max_new_tokens=3, past_key_values=model(ids).state)
-        with pytest.raises(NotImplementedError, match="continuous batching"):
-            model.init_continuous_batching()
-
-    def test_on_an_apple_gpu_it_asks_whether_a_step_can_be_taken_back(self, model):
-        utils = pytest.importorskip("transformers.generation.utils")
-        check = getattr(utils, "DeferredStopCheck", None) or pytest.skip("this transformers does not ask")
-        state = model(tokens(1, 3)).state
-        assert not check.is_supported(torch.device("mps"), state, cache_is_returned=True, is_assistant=False)
-
-
-def beam_search(lm, prompt, steps, width):
-    """The most probable of the `width` sequences kept at each step, each run anew from its first token."""
-    beams = [(0.0, [])]
-    for _ in range(steps):
-        candidates = []
-        for score, new in beams:
-            logits, _ = lm(torch.tensor([[*prompt.tolist(), *new]]))
-            for token, more in enumerate(logits[0, -1].log_softmax(-1).tolist()):
-                candidates.append((score + more, [*new, token]))
-        beams = sorted(candidates, reverse=True)[:width]
-    return beams[0][1]
 
 
 class TestWeights:

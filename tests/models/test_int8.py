@@ -6,12 +6,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from model_cases import make_model, make_reset, make_tokens
+from model_cases import make_model, make_tokens
 from torch import nn
 
 from latchwork.models import generation
 from latchwork.models.int8 import Int8BasicConv, Int8Embedding, Int8Linear, quantize_int8, round_rows
 from latchwork.ops.cpu import matvec
+from reset_cases import make_reset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 VARIANTS = {
     "default": {},
@@ -22,12 +25,6 @@ VARIANTS = {
     "basic ffn, levels": {"ffn_type": "basic", "levels": 5},
 }
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_cases import (
     EXACT_VARIANTS,
-    RESETS,
     VARIANTS,
     assert_same_gradients,
     assert_same_run,
@@ -17,13 +16,13 @@ from model_cases import (
     make_config,
     make_exact_model,
     make_model,
-    make_reset,
     make_state,
     make_tokens,
     run_in_pieces,
 )
 
 from latchwork import MinMaxRNC_LM, MinMaxRNCConfig, MinMaxRNCLMConfig, State
+from reset_cases import RESETS, make_reset
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_exact_variant = pytest.mark.parametrize("variant", EXACT_VARIANTS)

@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from model_cases import (
-    assert_close,
-    assert_same_gradients,
-    gradients,
-    make_model,
-    make_reset,
-    make_state,
-    make_tokens,
-)
+from model_cases import assert_close, assert_same_gradients, gradients, make_model, make_state, make_tokens
 from torch.nn import functional as F
+
+from reset_cases import make_reset
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 5e-2}
 
@@ -53,46 +47,6 @@ def test_the_loss_and_its_gradients_are_those_of_the_logits(tie_weights, dtype):
     assert_same_gradients(gradients(model, 3 * loss), gradients(model, 3 * expected), TOLERANCE[dtype])
     for one, other in zip(after, model(tokens, state, reset=reset)[1], strict=True):
         assert torch.equal(one, other)
-
-
-def test_a_large_vocabulary_and_many_tokens_change_nothing():
-    model = make_model(20_000, dtype=torch.float32, n_layers=1)
-    tokens, targets = make_tokens(2, 300, 20_000), make_targets(2, 300, 20_000)
-    loss, expected = model.loss(tokens, targets)[0], define(model, tokens, targets)
-    assert_close(loss, expected, 1e-5)
-    assert_same_gradients(gradients(model, loss), gradients(model, expected), 1e-5)
-
-
-@pytest.mark.parametrize("vocab_size", [7, 100])
-def test_strides_of_the_head_do_not_matter_to_the_loss(vocab_size):
-    model = make_model(vocab_size, dtype=torch.float32, tie_weights=False)
-    tokens, targets = make_tokens(2, 40, vocab_size), make_targets(2, 40, vocab_size)
-    model.head.weight = torch.nn.Parameter(model.head.weight.detach().T.contiguous().T)
-    loss, expected = model.loss(tokens, targets)[0], define(model, tokens, targets)
-    assert_close(loss, expected, 1e-5)
-    assert_same_gradients(gradients(model, loss), gradients(model, expected), 1e-5)
-
-
-def test_another_number_may_be_ignored():
-    model, tokens, targets = make_model(dtype=torch.float32), make_tokens(2, 9), make_tokens(2, 9)
-    assert_close(model.loss(tokens, targets, ignore_index=0)[0], define(model, tokens, targets, ignore_index=0), 1e-5)
-
-
-def test_the_loss_of_huge_logits_is_finite():
-    model, tokens, targets = make_model(dtype=torch.float32), make_tokens(2, 9), make_tokens(2, 9)
-    with torch.no_grad():
-        model.embedding.weight.mul_(1e4)
-    loss = model.loss(tokens, targets)[0]
-    assert loss.isfinite()
-    assert_close(loss, define(model, tokens, targets), 1e-5)
-
-
-def test_without_gradients_the_loss_is_the_same():
-    model, tokens, targets = make_model(dtype=torch.float32), make_tokens(2, 40), make_targets(2, 40)
-    with torch.no_grad():
-        loss = model.loss(tokens, targets)[0]
-    assert not loss.requires_grad
-    assert_close(loss, model.loss(tokens, targets)[0].detach(), 1e-6)
 
 
 def test_a_frozen_head_or_backbone_gets_no_gradient():
@@ -141,7 +95,7 @@ def test_the_loss_takes_int32_targets():
     assert_close(model.loss(tokens.int(), tokens.int())[0], model.loss(tokens, tokens)[0])
 
 
-@pytest.mark.parametrize("bad", [7, -1, -99, 2**40, -(2**40)])
+@pytest.mark.parametrize("bad", [7, -1])
 @pytest.mark.parametrize("way", ["fused", "plain", "autocast"])
 def test_a_target_outside_the_vocabulary_is_named(bad, way):
     model, tokens = make_model(dtype=torch.float32), make_tokens(2, 5)

@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_cases import (
     EXACT_VARIANTS,
-    RESETS,
     VARIANTS,
     assert_same_gradients,
     assert_same_run,
     gradients,
     make_exact_model,
     make_model,
-    make_reset,
     make_state,
     make_tokens,
     pairs_were_used,
@@ -25,6 +23,7 @@ from model_cases import (
 
 from latchwork import State, use_backend
 from latchwork.models import token_pairs
+from reset_cases import RESETS, make_reset
 
 # vocabulary, tokens that come, batch, length: so small that all pairs are taken, or so large that they are counted.
 SMALL, TEXT = (3, 3, 2, 40), (50, 8, 2, 600)

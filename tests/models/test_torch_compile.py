@@ -12,7 +12,6 @@ from model_cases import (
     assert_same_run,
     gradients,
     make_model,
-    make_reset,
     make_state,
     make_tokens,
     pairs_were_used,
@@ -21,13 +20,9 @@ from model_cases import (
 from torch._dynamo.backends.common import aot_autograd
 
 from latchwork import use_backend
+from reset_cases import make_reset
 
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class Recorder:

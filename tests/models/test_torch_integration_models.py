@@ -5,17 +5,10 @@ import io
 
 import pytest
 import torch
-from model_cases import (
-    VARIANTS,
-    assert_same_run,
-    gradients,
-    make_model,
-    make_reset,
-    make_state,
-    make_tokens,
-)
+from model_cases import VARIANTS, assert_same_run, gradients, make_model, make_state, make_tokens
 
 from latchwork import State
+from reset_cases import make_reset
 
 with_and_without_pairs = pytest.mark.parametrize("T", [7, 40], ids=["plain", "pairs"])
 

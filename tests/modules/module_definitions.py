@@ -108,16 +108,6 @@ def neuron(module, u, state=None, reset=None):
     return x @ module.output.weight.T + module.output.bias, last
 
 
-def make_reset(kind, B, T):
-    return {
-        "never": lambda: None,
-        "random": lambda: torch.rand(B, T) < 0.3,
-        "everywhere": lambda: torch.ones(B, T, dtype=torch.bool),
-        "first": lambda: torch.arange(T).expand(B, T) == 0,
-    }[kind]()
-
-
-RESETS = ["never", "random", "everywhere", "first"]
 LENGTHS = [0, 1, 2, 7]
 LAYOUTS = {
     "contiguous": lambda u: u,

@@ -4,13 +4,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from module_definitions import RESETS, assert_close, make_reset
+from module_definitions import assert_close
 
 from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.modules import set_temperature
 from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, TransformationCell, make_cells
 from latchwork.ops.choice import choose_rows
 from latchwork.ops.moves import selection_scan, transformation_scan
+from reset_cases import RESETS, make_reset
 
 CELLS = {
     "scalars": lambda levels=None: ScalarCell(6, levels),

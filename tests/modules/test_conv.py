@@ -5,9 +5,10 @@ import itertools
 import module_definitions as definition
 import pytest
 import torch
-from module_definitions import LAYOUTS, LENGTHS, RESETS, assert_close, make_reset, randomise_
+from module_definitions import LAYOUTS, LENGTHS, assert_close, randomise_
 
 from latchwork.modules import BasicConv, GatedConv
+from reset_cases import RESETS, make_reset
 
 both_kinds = pytest.mark.parametrize("kind", [BasicConv, GatedConv])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from module_definitions import make_reset, randomise_
+from module_definitions import randomise_
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -16,15 +16,12 @@ from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForwar
 from latchwork.modules.cells import ScalarCell, make_cells
 from latchwork.modules.linear import Linear
 from latchwork.ops.layer import ACTIVATIONS
+from reset_cases import make_reset
 from seen_operations import seen_operations
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BOTH = ["drive", "respond"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases."""
-    torch.set_num_threads(1)
 
 
 def make_layer(

@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from module_definitions import LAYOUTS, RESETS, assert_close, make_reset, randomise_
+from module_definitions import LAYOUTS, assert_close, randomise_
 
 from latchwork import MinMaxLayer, MinMaxNeuron, State
 from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward
 from latchwork.modules.cells import make_cells
+from reset_cases import RESETS, make_reset
 
 NORMS = ["layernorm", "rmsnorm", "none"]
 CONVOLUTIONS = [BasicConv, GatedConv]

@@ -7,11 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from module_definitions import LAYOUTS, RESETS, assert_close, make_reset, randomise_
+from module_definitions import LAYOUTS, assert_close, randomise_
 
 from latchwork import MinMaxNeuron
 from latchwork.modules.cells import SelectionCell, make_cells
 from latchwork.ops import use_backend
+from reset_cases import RESETS, make_reset
 
 each_degree = pytest.mark.parametrize("degree", [1, 2, 3])
 

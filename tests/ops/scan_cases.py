@@ -7,6 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from latchwork import minmax_scan
+from reset_cases import RESETS, make_reset
 
 BACKENDS = ["torch", "cpu"]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -14,7 +15,6 @@ WIDTHS = [0, 1, 2, 7, 8, 9, 16, 17, 33, 40, 63, 64, 65, 72, 73, 90, 100, 130]
 LENGTHS = [0, 1, 2, 63, 64, 65, 100, 1030]  # from 1024 on the torch backend works in chunks
 DEGREES = [1, 2, 3, 4, 5, 7, 8, 9]
 UNITS = [0, 1, 4, 5, 7, 8, 9, 13, 20]
-RESETS = ["never", "random", "everywhere", "first"]
 LAYOUTS = ["contiguous", "fused", "time first", "transposed", "every other", "expanded"]
 
 
@@ -43,15 +43,6 @@ def held(*shape, dtype=torch.float32):
 
 
 DRAWS = [continuous, tied, extreme, with_nan]
-
-
-def make_reset(kind, B, T):
-    return {
-        "never": lambda: None,
-        "random": lambda: torch.rand(B, T) < 0.2,
-        "everywhere": lambda: torch.ones(B, T, dtype=torch.bool),
-        "first": lambda: torch.arange(T).expand(B, T) == 0,
-    }[kind]()
 
 
 def lay_out(r, s, layout):

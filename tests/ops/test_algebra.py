@@ -3,7 +3,6 @@
 from functools import reduce
 
 import pytest
-import torch
 from scan_cases import DRAWS, assert_same, continuous, extreme, tied
 
 from latchwork.ops.algebra import apply, collapse, compose, identity, odot, oplus, otimes
@@ -109,19 +108,3 @@ def test_no_steps_collapse_to_the_identity(unit):
     [(r, s)] = steps(1, unit, continuous, 2, 0)
     x = continuous(2, *unit)
     assert_equal(apply(*collapse(r, s), x), x)
-
-
-@each_draw
-def test_a_step_of_degree_one_repeated_twice_equals_it_repeated_three_times(draw):
-    [(r, s)] = steps(1, (7,), draw, 100)
-    once = apply(r, s, draw(100, 7))
-    twice = apply(r, s, once)
-    assert_equal(apply(r, s, twice), twice)
-    assert_equal(twice, once)
-
-
-def test_a_step_of_degree_two_can_go_on_for_ever():
-    swap, nothing, x = torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.zeros(2), torch.tensor([1.0, 0.0])
-    twice = apply(swap, nothing, apply(swap, nothing, x))
-    assert_equal(twice, x)
-    assert not torch.equal(apply(swap, nothing, twice), twice)

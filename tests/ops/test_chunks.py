@@ -22,7 +22,6 @@ from scan_cases import (
     held,
     inner,
     make_case,
-    make_reset,
     run,
     tied,
     with_nan,
@@ -33,6 +32,7 @@ from latchwork.ops import dispatch
 from latchwork.ops.algebra import apply, collapse
 from latchwork.ops.cpu import scan as cpu
 from latchwork.ops.cpu.kernel import isa
+from reset_cases import make_reset
 
 CHUNKS = [1, 2, 3, 7, 64]
 NAMES = ("r", "s", "state", "x0")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -11,13 +11,9 @@ from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
 from latchwork.ops.torch import cross_entropy as pieces
 from seen_operations import seen_operations
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases; some tests want more."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(params=["kernel", "pieces", "many pieces"])
@@ -65,30 +61,18 @@ def assert_equals_definition(*case, scale=1.0, tolerance=None):
         torch.testing.assert_close(one.to(other.dtype), other, **allowed, equal_nan=True)
 
 
-@pytest.mark.parametrize("N", [1, 2, 7, 95, 96, 97, 193])
-@pytest.mark.parametrize("V", [1, 2, 7, 8, 9, 33, 100])
-def test_value_and_gradients_equal_the_definition(V, N, way):
-    for ignored in (0.0, 0.3):
-        assert_equals_definition(*make_case(N, 5, V, ignored=ignored))
-
-
-@pytest.mark.parametrize("d", [1, 2, 8, 33, 90])
-def test_every_width_equals_the_definition(d, way):
-    assert_equals_definition(*make_case(d=d), tolerance=5e-6)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("way", ["pieces", "many pieces"], indirect=True)
 def test_other_types_equal_the_definition(way, dtype):
     assert_equals_definition(*make_case(50, dtype=dtype))
 
 
-@pytest.mark.parametrize("way", ["pieces", "many pieces"], indirect=True)
-def test_float64_equals_the_definition_to_all_but_the_digits_of_float32(way):
-    assert_equals_definition(*make_case(50, dtype=torch.float64), tolerance=1e-7)
-
-
-@given(seed=st.integers(0, 2**32 - 1), sizes=st.tuples(*[st.integers(1, 60)] * 3), in_kernel=st.booleans())
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.tuples(st.integers(1, 60) | st.sampled_from([95, 96, 97, 193]), st.integers(1, 90), st.integers(1, 100)),
+    in_kernel=st.booleans(),
+)
 def test_any_case_equals_the_definition(seed, sizes, in_kernel):
     torch.manual_seed(seed)
     with pytest.MonkeyPatch.context() as patch:

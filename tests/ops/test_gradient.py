@@ -13,7 +13,6 @@ from scan_cases import (
     DTYPES,
     LAYOUTS,
     LENGTHS,
-    RESETS,
     UNITS,
     WIDTHS,
     assert_backends_equal_the_definition,
@@ -31,6 +30,7 @@ from scan_cases import (
 )
 
 from latchwork import minmax_scan
+from reset_cases import RESETS
 
 ALL = ["reference", *BACKENDS]
 each_backend = pytest.mark.parametrize("backend", BACKENDS)

@@ -10,13 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_cases import LAYOUTS, assert_close, assert_same
-from scan_cases import RESETS, make_reset
 from torch import nn
 
 from latchwork import MinMaxLayer, MinMaxNeuron
 from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward, fast_layer
 from latchwork.ops import layer as ops
 from latchwork.ops.cpu.kernel import empty
+from reset_cases import RESETS, make_reset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPSILON = 0.5  # with a norm's own, which is small, the gradient of a narrow row has few digits in float32
 KINDS = {
@@ -27,12 +29,6 @@ KINDS = {
     "output_gate": [False, True],
 }
 each_conv = pytest.mark.parametrize("conv", KINDS["conv"])
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases; some tests want more."""
-    torch.set_num_threads(1)
 
 
 def make_layer(

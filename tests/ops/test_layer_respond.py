@@ -5,19 +5,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from layer_cases import LAYOUTS, assert_close, assert_same
-from scan_cases import RESETS, assert_same_states, continuous, extreme, make_reset, tied, with_nan
+from scan_cases import assert_same_states, continuous, extreme, tied, with_nan
 
 from latchwork import MinMaxNeuron, minmax_scan
 from latchwork.ops import layer as ops
+from reset_cases import RESETS, make_reset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 each_gate = pytest.mark.parametrize("gated", [False, True])
 LEAVES = ("u", "z", "state", "x0", "weight", "bias")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_settings):
-    """Threads that wait for one another on a busy machine take longer than these small cases; some tests want more."""
-    torch.set_num_threads(1)
 
 
 def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, draw=continuous):

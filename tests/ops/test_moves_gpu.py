@@ -3,6 +3,8 @@
 import pytest
 import torch
 from ahead_of_time import run
+from move_cases import FORMS, make_problem
+from scan_cases import DTYPES
 
 from latchwork.ops.torch import moves as moves_torch
 from latchwork.ops.triton import moves as moves_gpu
@@ -15,25 +17,14 @@ if DEVICE == "cpu":  # as in test_gpu.py
         import latchwork.ops.triton.moves_kernels  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of inf - inf
-DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-FORMS = ["taking", "taking or own", "sending"]
 SHAPES = [(2, 0, 2, 3), (2, 1, 1, 1), (2, 7, 3, 2), (1, 3, 9, 5), (0, 3, 2, 2), (1, 3, 0, 2), (2, 4, 2, 9)]
 
 
-def make_problem(shape, form, resets, dtype=torch.float32, special=False):
+def on_device(shape, form, resets, dtype=torch.float32, special=False):
     """The arguments of a backend's forward, and a gradient of small whole numbers: their sums have no order."""
-    B, T, U, N = shape
-    choice = torch.randint(N + (form == "taking or own"), shape)
-    state, s, x0 = (torch.randn(B, U, N) for _ in range(3))
-    grad = torch.randint(-4, 5, shape).to(dtype)
-    if special:
-        values = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0])
-        state, s, x0 = (values[torch.randint(len(values), a.shape)] for a in (state, s, x0))
-    state, s, x0 = (a.abs().to(dtype) if form == "sending" else a.to(dtype) for a in (state, s, x0))
-    own = s if form == "taking or own" else None
-    reset = None if resets is None else torch.rand(B, T) < resets
-    inputs = [choice, state, own, reset, x0 if reset is not None else None]
-    return [None if a is None else a.to(DEVICE) for a in inputs] + [form == "sending"], grad.to(DEVICE)
+    arguments = make_problem(*shape, form=form, reset=resets, dtype=dtype, special=special)
+    grad = torch.randint(-4, 5, shape).to(dtype).to(DEVICE)
+    return [each.to(DEVICE) if isinstance(each, torch.Tensor) else each for each in arguments], grad
 
 
 def compare(arguments, grad, exactly=True):
@@ -55,7 +46,7 @@ def compare(arguments, grad, exactly=True):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_states_and_gradients_are_those_of_torch(shape, form, resets):
     torch.manual_seed(0)
-    compare(*make_problem(shape, form, resets))
+    compare(*on_device(shape, form, resets))
 
 
 @pytest.mark.parametrize("special", [False, True])
@@ -64,13 +55,13 @@ def test_states_and_gradients_are_those_of_torch(shape, form, resets):
 def test_every_type_and_value_goes_as_in_torch(dtype, form, special):
     torch.manual_seed(0)
     # The interpreter truncates to bfloat16 where it should round.
-    compare(*make_problem((2, 6, 2, 3), form, 0.2, dtype, special), exactly=dtype != torch.bfloat16)
+    compare(*on_device((2, 6, 2, 3), form, 0.2, dtype, special), exactly=dtype != torch.bfloat16)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_layouts_are_read_where_they_are(form):
     torch.manual_seed(0)
-    arguments, grad = make_problem((2, 5, 3, 3), form, 0.3)
+    arguments, grad = on_device((2, 5, 3, 3), form, 0.3)
     arguments[0] = arguments[0].transpose(0, 1).contiguous().transpose(0, 1)
     arguments[1] = arguments[1][:1].expand_as(arguments[1])
     compare(arguments, grad.transpose(0, 1).contiguous().transpose(0, 1))

@@ -7,7 +7,6 @@ from scan_cases import (
     DRAWS,
     DTYPES,
     LAYOUTS,
-    RESETS,
     assert_same,
     assert_same_gradients,
     assert_same_states,
@@ -21,6 +20,7 @@ from scan_cases import (
 
 from latchwork import minmax_scan
 from latchwork.ops.algebra import apply
+from reset_cases import RESETS
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

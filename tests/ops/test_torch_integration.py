@@ -18,16 +18,11 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from latchwork import minmax_scan, minmax_step
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
 both_degrees = pytest.mark.parametrize("shape", [(2, 6, 5), (2, 6, 3, 2)], ids=["degree one", "degree n"])
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
 resets = pytest.mark.parametrize("reset", ["never", "random"])
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @each_backend

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from latchwork import MinMaxRNC, MinMaxRNCConfig
-from latchwork.evaluation import latch_report, latch_states
-from latchwork.reports.diagnostics import COLOURS, plot_latches, plot_states
+from latchwork.evaluation import latch_report
+from latchwork.reports.diagnostics import COLOURS, plot_latches
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -53,32 +53,8 @@ def test_scalars_that_never_left_x0_are_counted():
     assert axes.get_title(loc="right") == "2 of 6 never left x0"
 
 
-@pytest.mark.parametrize("T", [1, 7])
-def test_states_are_drawn_with_time_to_the_right_and_zero_in_the_middle(T):
-    states = latch_states(make_model(), torch.randn(2, T, 8))[:, 0]
-    figure = plot_states(states)
-    images = [axes.images[0] for axes in figure.axes if axes.images]
-    assert len(images) == 2
-    for layer, image in enumerate(images):
-        assert torch.equal(torch.from_numpy(image.get_array().data).float(), states[layer].T)
-        low, high = image.get_clim()
-        assert low == -high == pytest.approx(-states[layer].abs().max().item())
-    draw(figure)
-
-
-def test_states_that_are_all_zero_are_drawn():
-    draw(plot_states(torch.zeros(1, 3, 4)))
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (2, 1, 3, 4), (2, 0, 4)])
-def test_states_of_another_shape_are_an_error(shape):
-    with pytest.raises(ValueError, match=r"states must be \(n_layers, T, d_state\), none of them 0; got"):
-        plot_states(torch.zeros(shape))
-
-
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     report = latch_report(make_model(), torch.randn(1, 3, 8))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for plot in (lambda: plot_latches(report), lambda: plot_states(torch.zeros(1, 3, 4))):
-        with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
-            plot()
+    with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
+        plot_latches(report)

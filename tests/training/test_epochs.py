@@ -9,7 +9,7 @@ from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, InductionHeads, Latching
 from latchwork.training import TRAINERS, TrainingProtocol, train
 from latchwork.training.groups import ends_of, groups
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.plans.epochs import Epochs
 
 SHORT = TrainingProtocol(sequences=96, validation_sequences=8, epochs=2)
@@ -22,7 +22,7 @@ def make_model(vocabulary, **changes):
 
 def gradients(model, pieces):
     """Those of the weighted sum of the pieces' losses, which is returned too."""
-    loss = sum(Network(model)(piece.tokens, piece.targets)[0] * weight for piece, weight in pieces)
+    loss = sum(ModelWithLoss(model)(piece.tokens, piece.targets)[0] * weight for piece, weight in pieces)
     loss.backward()
     return loss.detach(), [each.grad for each in model.parameters() if each.requires_grad]
 
@@ -48,7 +48,7 @@ def test_a_model_without_a_loss_of_its_own_has_the_same():
     targets[:, ::3] = IGNORE
     plain = torch.nn.Module()
     plain.forward = model.forward
-    torch.testing.assert_close(Network(plain)(tokens, targets)[0], Network(model)(tokens, targets)[0])
+    torch.testing.assert_close(ModelWithLoss(plain)(tokens, targets)[0], ModelWithLoss(model)(tokens, targets)[0])
 
 
 def test_rows_without_an_answer_change_nothing():
@@ -59,7 +59,7 @@ def test_rows_without_an_answer_change_nothing():
     torch.testing.assert_close(few, many)
     (piece, weight), *rest = groups(data, ends_of(data), torch.arange(8, 40))
     assert not rest
-    assert Network(model)(piece.tokens, piece.targets)[0] * weight == 0
+    assert ModelWithLoss(model)(piece.tokens, piece.targets)[0] * weight == 0
 
 
 @pytest.mark.parametrize("world", [2, 3])

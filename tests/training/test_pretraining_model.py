@@ -3,7 +3,7 @@ import torch
 
 from latchwork import load_model
 from latchwork.baselines.registry import ModelConfig, load_tensors, make_model, own_tensors, save_model
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 
 MODELS = {
     "minmax": ModelConfig(options={"d_model": 8, "d_state": 6, "n_layers": 2}),
@@ -31,7 +31,7 @@ def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
 def test_the_network_gives_the_mean_cross_entropy_of_the_models_logits(name):
     model = make_model(MODELS[name], 7).eval()
     tokens, targets = torch.randint(7, (2, 3, 9))
-    loss, state = Network(model)(tokens, targets)
+    loss, state = ModelWithLoss(model)(tokens, targets)
     expected = torch.nn.functional.cross_entropy(model(tokens)[0].flatten(0, 1), targets.flatten())
     torch.testing.assert_close(loss, expected)
     assert state is None or not state.x.requires_grad

@@ -28,7 +28,7 @@ from latchwork.training.config import (
     OptimizerConfig,
     ValidationConfig,
 )
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.plans.steps import Steps
 from latchwork.training.pretrain import pretrain
 
@@ -351,7 +351,7 @@ def test_a_compiled_run_is_captured_as_one_graph_and_gives_the_same_losses(corpu
     def compile_whole(self):
         nn.Module.compile(self, backend=backend, fullgraph=True)
 
-    monkeypatch.setattr(Network, "compile", compile_whole)
+    monkeypatch.setattr(ModelWithLoss, "compile", compile_whole)
     pretrain(tiny(compile=True, model=model), corpus, tmp_path / "compiled", peak=1.0)
     assert captured
     runs = (tmp_path / "compiled", tmp_path / "plain")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from latchwork.automata.errors import DecompositionTooLarge
-from latchwork.automata.network import FIRST, MAX_RULES, Action, Bit, Network, Rule, Unit
+from latchwork.automata.network import FIRST, MAX_RULES, Bit, Network, Rule, Unit, UnitAction
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 from latchwork.modules.cells import make_cells
@@ -212,7 +212,7 @@ def cascade(
         for end, answer in zip(ends, answers, strict=True)
     ]
     n = max(answers) + 1
-    answer = Unit([0] * n, [Action.only(n, place) for place in range(n)], rules)
+    answer = Unit([0] * n, [UnitAction.only(n, place) for place in range(n)], rules)
     network.add([answer])
     network.outputs = [[bit] for bit in answer.bits]
     return network.build()
@@ -236,15 +236,15 @@ def _input(component: Component, place: int, symbol: int, before: tuple[int, ...
     return read
 
 
-def _actions(table: numpy.ndarray) -> list[Action]:
+def _actions(table: numpy.ndarray) -> list[UnitAction]:
     """One for each input; all of degree one, if each is the identity or a reset."""
     n = len(table)
     columns = [tuple(column) for column in table.T.tolist()]
     kept = tuple(range(n))
     if all(column == kept or len({*column}) == 1 for column in columns):
-        same = Action(numpy.ones((1, 1), numpy.int8), numpy.zeros(n, numpy.int8))
-        return [same if column == kept else Action.only(n, column[0]) for column in columns]
-    return [Action.move(column) for column in columns]
+        same = UnitAction(numpy.ones((1, 1), numpy.int8), numpy.zeros(n, numpy.int8))
+        return [same if column == kept else UnitAction.only(n, column[0]) for column in columns]
+    return [UnitAction.move(column) for column in columns]
 
 
 def _check_levels(levels: Sequence[float]) -> None:

@@ -144,7 +144,7 @@ def _unfit(model: MinMaxRNC_LM) -> str | None:
 
 
 def _foreign(machine: Machine, asked: Array, live: Array, vocabulary: int) -> str | None:
-    """Why the machine is none that a network of so many tokens may be, or None."""
+    """Why a network of this vocabulary cannot be the machine, or None."""
     if machine.n_symbols > vocabulary:
         return f"the machine has {machine.n_symbols} symbols, the network {vocabulary} tokens"
     if not live[machine.start].any():

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy
 
 from latchwork.automata.errors import DecompositionTooLarge
-from latchwork.automata.holonomy import Action as LevelAction
 from latchwork.automata.holonomy import Holonomy, Level, holonomy
 from latchwork.automata.network import (
-    FIRST,
     MAX_RULES,
     MAX_WEIGHTS,
-    Action,
-    Bit,
+    Conditions,
     Network,
     Rule,
     Size,
     Unit,
+    UnitAction,
+    before_step,
     check_weights,
+    one_of,
 )
-from latchwork.automata.series import Step
-from latchwork.automata.split import Place, SplitLevel, split
+from latchwork.automata.split import split
+from latchwork.automata.split_layers import Causes, split_level
 from latchwork.automata.subsets import MAX_SETS, Permutation
 from latchwork.automata.transformation import TransformationNetwork
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
 
-Conditions = list[tuple[Bit, ...]]  # alternatives: one of them holds where all its bits are 1
-Causes = dict[tuple[int, LevelAction], Conditions]  # what leads to each action of a level, by the class of the new set
-MUCH = 4  # a layer more is added where it saves so many times its own rules
-
-
+MUCH = 4  # another layer is added if it saves this many times its own rules
 FEW_SETS = 1000  # of a decomposition that is looked at only because it may be the smallest
 METHODS = ("transformation", "one_hot", "cascade")
 Method = Literal["smallest", "transformation", "one_hot", "cascade"]
@@ -65,7 +59,7 @@ def compile(
     groups: of a cascade. "direct": a level that has one is a unit of as many bits as the level has tiles. "series":
     where that is more than the machine's `degree`, the group is split into simple ones, a layer for each, so that the
     network's degree is the machine's.
-    max_rules: of a cascade, at most so many hidden units. max_weights: of the network. Beyond them
+    max_rules: the most hidden units of a cascade. max_weights: the most weights of a network. Beyond them
     DecompositionTooLarge is raised, as soon as it is sure.
     >>> import torch
     >>> model = compile(Machine.from_regex("a(b|c)*", "abc"))
@@ -153,7 +147,7 @@ def _one_hot(machine: Machine, max_weights: int) -> Network:
     states = range(machine.n_states)
     unit = Unit(
         start=[int(state == machine.start) for state in states],
-        actions=[Action.move(column) for column in machine.transitions.T.tolist()],
+        actions=[UnitAction.move(column) for column in machine.transitions.T.tolist()],
         rules=[Rule((token,), symbol) for symbol, token in enumerate(network.tokens)],
     )
     network.add([unit])
@@ -169,15 +163,15 @@ def _cascade(cascade: Holonomy, series: bool, max_rules: int, max_weights: int) 
     now: dict[int, Conditions] = {0: [()]}  # for each set before this level, what says that the new one is it
     for depth, level in enumerate(cascade.levels):
         if _settling_pays(level, now):
-            settled = _one_of(now)
+            settled = one_of(now)
             network.add([settled])
             now = {node: [(bit,)] for node, bit in zip(now, settled.bits, strict=True)}
         causes = _causes(network, level, now, path[depth])
-        here = _one_of(now)
+        here = one_of(now)
         known = all(len(conditions) == 1 for conditions in now.values())  # already, by one condition for each
         beside = [] if known else [here]
         if parts is not None and parts.levels[depth].points and level.tiles > parts.degree:
-            tiles = _split_level(network, parts.levels[depth], parts.start[depth], now, causes, beside)
+            tiles = split_level(network, parts.levels[depth], parts.start[depth], now, causes, beside)
         else:
             coordinate = _coordinate(level, cascade.start[depth], causes)
             network.add([coordinate, *beside])
@@ -195,17 +189,6 @@ def _cascade(cascade: Holonomy, series: bool, max_rules: int, max_weights: int) 
     return _with_outputs(network, machine, [single.get(state, []) for state in range(machine.n_states)])
 
 
-def _one_of(conditions: Mapping[int, Conditions], each: Iterable[int] | None = None) -> Unit:
-    """A unit without memory, with a bit for each of the keys, in their order: which of their conditions hold now."""
-    keys = list(conditions) if each is None else list(each)
-    return Unit(
-        start=[0] * len(keys),
-        actions=[Action.only(len(keys), place) for place in range(len(keys))],
-        rules=[Rule(bits, place) for place, key in enumerate(keys) for bits in conditions.get(key, [])],
-        held=False,
-    )
-
-
 def _settling_pays(level: Level, now: Mapping[int, Conditions]) -> bool:
     """Whether a layer that says which set it is, with one bit for each, saves many rules of the level."""
     acting = [key for key, action in level.actions.items() if action.kind != "identity"]
@@ -221,7 +204,7 @@ def _causes(network: Network, level: Level, now: Mapping[int, Conditions], start
     for (old, symbol, new), action in sorted(level.actions.items(), key=lambda item: item[0]):
         if action.kind == "identity" or old not in now or new not in now:
             continue
-        before = _before(now[old], old == start)
+        before = before_step(now[old], old == start)
         network.check_room(count := count + len(before) * len(now[new]))
         causes.setdefault((class_of[new], action), []).extend(
             (*then, network.tokens[symbol], *after) for then in before for after in now[new]
@@ -238,151 +221,11 @@ def _coordinate(level: Level, start: int, causes: Causes) -> Unit:
         number = numbers.setdefault(action.images, len(numbers))
         rules.extend(Rule(bits, number) for bits in conditions)
     constant = [len({*images}) == 1 for images in numbers]
+    write = UnitAction.only if all(constant) else UnitAction.reset
     actions = [
-        (Action.only(n, images[0]) if all(constant) else Action.reset(n, images[0])) if one else Action.move(images)
-        for images, one in zip(numbers, constant, strict=True)
+        write(n, images[0]) if one else UnitAction.move(images) for images, one in zip(numbers, constant, strict=True)
     ]
     return Unit([int(tile == start) for tile in range(n)], actions, rules)
-
-
-def _split_level(
-    network: Network,
-    level: SplitLevel,
-    start: Place,
-    now: Mapping[int, Conditions],
-    causes: Causes,
-    beside: Sequence[Unit],
-) -> list[Bit]:
-    """The layers of a level with groups: the orbit and one simple group after the other. Returns the tiles' bits.
-
-    What a group is multiplied by is told by what the group before it is, and by what that was before the step: it is
-    told to the next one by a unit without memory.
-    """
-    resets = {(part, act.images[0]): list(when) for (part, act), when in causes.items() if act.kind == "reset"}
-    moves = {(part, act.images): list(when) for (part, act), when in causes.items() if act.kind == "permutation"}
-    targets = {key: level.encode(*key) for key in resets}
-    orbit = Unit(
-        start=[int(number == start.orbit) for number in range(level.orbits)],
-        actions=[Action.only(level.orbits, number) for number in range(level.orbits)],
-        rules=[Rule(bits, targets[key].orbit) for key, conditions in resets.items() for bits in conditions],
-    )
-    in_class: dict[int, Conditions] = {}
-    for node in (node for node in now if node in level.class_of):
-        in_class.setdefault(level.class_of[node], []).extend(now[node])
-    part_of = _one_of(in_class, range(len(level.parts)))
-    units = [*beside, *([orbit] if level.orbits > 1 else []), *([part_of] if len(level.parts) > 1 else [])]
-    elements: list[_Element] = []  # one for each group
-    for k in range(len(level.points)):
-        element = _Element(level, k, start.element[k], moves, resets, targets)
-        elements.append(element)
-        if k + 1 == len(level.points):
-            network.add([element.unit, *units])
-            break
-        command = [key for key in moves if len(level.parts[key[0]].series.steps) > k + 1]
-        told = [moves[key] for key in command] + (list(resets.values()) if k == 0 else [])
-        teller = _one_of(dict(enumerate(told)))
-        network.add([element.unit, *units, teller])
-        if k == 0:
-            resets = {key: [(bit,)] for key, bit in zip(resets, teller.bits[len(command) :], strict=True)}
-        moves, units, count = {}, [], 0
-        for (part, by), bit in zip(command, teller.bits, strict=False):
-            step = level.parts[part].series.steps[k]
-            network.check_room(count := count + step.order)
-            for coordinate in step.representatives:
-                rest = step.rest(by, coordinate)
-                if rest != tuple(range(len(rest))):
-                    moves.setdefault((part, rest), []).extend((bit, *then) for then in element.before(coordinate))
-    return _tiles(network, level, orbit, part_of, elements)
-
-
-class _Element:
-    """One coordinate of a split level: the images of the points of a base, which tell an element of a simple group."""
-
-    def __init__(
-        self,
-        level: SplitLevel,
-        number: int,
-        start: Permutation,
-        moves: Mapping[tuple[int, Permutation], Conditions],
-        resets: Mapping[tuple[int, int], Conditions],
-        targets: Mapping[tuple[int, int], Place],
-    ) -> None:
-        self.points, self.start = level.points[number], start
-        steps = {k: part.series.steps[number] for k, part in enumerate(level.parts) if number < len(part.series.steps)}
-        self.base = _base(list(steps.values()))
-        actions: dict[tuple[str, tuple[int, ...]], int] = {}
-        rules: list[Rule] = []
-        for (part, by), conditions in moves.items():
-            image = self._widen(steps[part].images[by])
-            if image != tuple(range(self.points)):
-                action = actions.setdefault(("move", image), len(actions))
-                rules.extend(Rule(bits, action) for bits in conditions)
-        for key, conditions in resets.items():
-            places = self._places(targets[key].element[number])
-            action = actions.setdefault(("write", places), len(actions))
-            rules.extend(Rule(bits, action) for bits in conditions)
-        self.unit = Unit(
-            start=Action.reset(self.points, *self._places(start)).s.tolist(),
-            actions=[
-                Action.move(images, len(self.base)) if kind == "move" else Action.reset(self.points, *images)
-                for kind, images in actions
-            ],
-            rules=rules,
-        )
-
-    def now(self, coordinate: Permutation) -> tuple[Bit, ...]:
-        """What says that it is this one now."""
-        places = self._places(self._widen(coordinate))
-        return tuple(self.unit.bits[self.points * part + place] for part, place in enumerate(places))
-
-    def before(self, coordinate: Permutation) -> Conditions:
-        """What says that it was this one before the step."""
-        return _before([self.now(coordinate)], self._widen(coordinate) == self.start)
-
-    def _widen(self, coordinate: Permutation) -> Permutation:
-        return (*coordinate, *range(len(coordinate), self.points))
-
-    def _places(self, coordinate: Permutation) -> tuple[int, ...]:
-        return tuple(coordinate[point] for point in self.base)
-
-
-def _base(steps: Sequence[Step]) -> list[int]:
-    """A few points whose images tell every element of each of the groups."""
-    base: list[int] = []
-    for point in range(max(step.points for step in steps)):
-        seen = [{tuple(each[k] for k in base if k < step.points) for each in step.representatives} for step in steps]
-        if all(len(images) == step.order for images, step in zip(seen, steps, strict=True)):
-            break
-        base.append(point)
-    return base
-
-
-def _tiles(network: Network, level: SplitLevel, orbit: Unit, part_of: Unit, elements: Sequence[_Element]) -> list[Bit]:
-    """One more layer, that says the tile; its bits."""
-    tiles: dict[int, Conditions] = {}
-    count = 0
-    for number, part in enumerate(level.parts):
-        steps = part.series.steps
-        network.check_room(count := count + len(part.bases) * math.prod(step.order for step in steps))
-        for coordinates in product(*(step.representatives for step in steps)):
-            element = part.series.decode(coordinates)
-            bits = [bit for each, point in zip(elements, coordinates, strict=False) for bit in each.now(point)]
-            if len(level.parts) > 1:
-                bits.append(part_of.bits[number])
-            for which, base in enumerate(part.bases):
-                when = (*bits, orbit.bits[which]) if level.orbits > 1 else tuple(bits)
-                tiles.setdefault(element[base], []).append(when)
-    unit = _one_of(tiles, range(level.level.tiles))
-    network.add([unit])
-    return unit.bits
-
-
-def _before(conditions: Conditions, at_first: bool) -> Conditions:
-    """The same one step before; before the first step, that it is the first. Without bits, it always holds."""
-    if () in conditions:
-        return [()]
-    before: Conditions = [tuple(Bit(bit.number, before=True) for bit in bits) for bits in conditions]
-    return [*before, (FIRST,)] if at_first else before
 
 
 def _with_outputs(network: Network, machine: Machine, states: Sequence[Conditions]) -> Network:
@@ -395,13 +238,13 @@ def _with_outputs(network: Network, machine: Machine, states: Sequence[Condition
             if of_state[state] >= 0:
                 rules.extend(Rule(bits, int(of_state[state])) for bits in conditions)
             continue
-        before = _before(conditions, state == machine.start)
+        before = before_step(conditions, state == machine.start)
         rules.extend(
             Rule((*bits, token), int(machine.outputs[state, symbol]))
             for bits in before
             for symbol, token in enumerate(network.tokens)
         )
-    unit = Unit([0] * outputs, [Action.only(outputs, output) for output in range(outputs)], rules)
+    unit = Unit([0] * outputs, [UnitAction.only(outputs, output) for output in range(outputs)], rules)
     network.add([unit])
     network.outputs = [[bit] for bit in unit.bits]
     return network

@@ -35,7 +35,7 @@ def extract(
     """The machine whose states are all those that the network can reach, bit for bit; its outputs are the answers.
 
     Breadth first, every step computed one way (automata/step.py). Raises StateExplosion beyond max_states: it does not
-    guess. symbols: the tokens that come, 0 to symbols - 1; by default all. watch: called with the number of states
+    guess. symbols: the number of input symbols; by default all tokens. watch: called with the number of states
     found and of those to follow. The machine is not minimal: see `Machine.minimise`.
     """
     if max_states < 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from latchwork.machines import Machine
 from latchwork.markup import element
@@ -93,6 +95,23 @@ class Unknown:
 
     def _repr_html_(self) -> str:
         return _paragraph(str(self))
+
+
+Finding = Proof | Counterexample | Unknown
+
+
+def to_dict(found: Finding) -> dict[str, Any]:
+    """Plain values, as JSON takes them; without the machine."""
+    plain = found if isinstance(found, Proof) else replace(found, machine=None)
+    return {"name": type(found).__name__, **asdict(plain)}
+
+
+def from_dict(values: Mapping[str, Any], machine: Machine) -> Finding:
+    """The inverse of `to_dict`. machine: the one that the network was compared with."""
+    kind = {each.__name__: each for each in (Proof, Counterexample, Unknown)}[values["name"]]
+    fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in values.items()}
+    found: Finding = kind(**{key: each for key, each in fields.items() if key != "name"})
+    return found if isinstance(found, Proof) else replace(found, machine=machine)
 
 
 def _in_names(machine: Machine | None, word: tuple[int, ...], *outputs: int) -> list[str]:

@@ -9,7 +9,7 @@ neuron does what the rule says, or nothing. All weights are small integers and a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -81,31 +81,31 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Action:
+class UnitAction:
     """x becomes max(r (x) x, s), with (x) the max-min product: r (n, n) and s (n,), or (parts * n,), each 0 or 1."""
 
     r: Array
     s: Array
 
     @staticmethod
-    def only(n: int, place: int) -> Action:
+    def only(n: int, place: int) -> UnitAction:
         """Of n bits that do not depend on each other, to the one at `place` alone."""
-        return Action(numpy.zeros((1, 1), numpy.int8), numpy.eye(1, n, place, dtype=numpy.int8)[0])
+        return UnitAction(numpy.zeros((1, 1), numpy.int8), numpy.eye(1, n, place, dtype=numpy.int8)[0])
 
     @staticmethod
-    def reset(n: int, *places: int) -> Action:
+    def reset(n: int, *places: int) -> UnitAction:
         """In each part of n bits, to the one at its place alone."""
         s = numpy.zeros(n * len(places), numpy.int8)
         s[[n * part + place for part, place in enumerate(places)]] = 1
-        return Action(numpy.zeros((n, n), numpy.int8), s)
+        return UnitAction(numpy.zeros((n, n), numpy.int8), s)
 
     @staticmethod
-    def move(targets: Sequence[int], parts: int = 1) -> Action:
+    def move(targets: Sequence[int], parts: int = 1) -> UnitAction:
         """The bit at each place k to targets[k]: a permutation, or any map. (The push form: the paper prints pull.)"""
         n = len(targets)
         r = numpy.zeros((n, n), numpy.int8)
         r[list(targets), numpy.arange(n)] = 1
-        return Action(r, numpy.zeros(n * parts, numpy.int8))
+        return UnitAction(r, numpy.zeros(n * parts, numpy.int8))
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ class Unit:
     """
 
     start: Sequence[int]
-    actions: Sequence[Action]
+    actions: Sequence[UnitAction]
     rules: Sequence[Rule]
     held: bool = True
     bits: list[Bit] = field(default_factory=list)  # where they are in the stream, once the unit is in a network
@@ -131,6 +131,28 @@ class Unit:
     def scalar(self) -> bool:
         """Whether no bit depends on another: then each can be a unit of degree one."""
         return all(len(each.r) == 1 or (each.r == numpy.diag(numpy.diag(each.r))).all() for each in self.actions)
+
+
+Conditions = list[tuple[Bit, ...]]  # alternatives: one of them holds where all its bits are 1
+
+
+def one_of(conditions: Mapping[int, Conditions], each: Iterable[int] | None = None) -> Unit:
+    """A unit without memory, with a bit for each of the keys, in their order: which of their conditions hold now."""
+    keys = list(conditions) if each is None else list(each)
+    return Unit(
+        start=[0] * len(keys),
+        actions=[UnitAction.only(len(keys), place) for place in range(len(keys))],
+        rules=[Rule(bits, place) for place, key in enumerate(keys) for bits in conditions.get(key, [])],
+        held=False,
+    )
+
+
+def before_step(conditions: Conditions, at_first: bool) -> Conditions:
+    """The same one step before; before the first step, that it is the first. Without bits, it always holds."""
+    if () in conditions:
+        return [()]
+    before: Conditions = [tuple(Bit(bit.number, before=True) for bit in bits) for bits in conditions]
+    return [*before, (FIRST,)] if at_first else before
 
 
 class Network:
@@ -149,7 +171,7 @@ class Network:
         self.outputs: list[list[Bit]] = []
 
     def check_room(self, rules: int) -> None:
-        """Raise DecompositionTooLarge if so many more rules, all in one layer, are too many."""
+        """Raise DecompositionTooLarge if this many more rules, all in one layer, are too many."""
         if self.max_rules is not None and self.rules + rules > self.max_rules:
             raise DecompositionTooLarge("rules", self.rules + rules, ADVICE)
         hidden = max(rules, self._most_rules)  # all layers have the width and the hidden units of the largest

@@ -61,7 +61,7 @@ def keep_followers(
     A state scalar follows the answers if it is the same wherever, on these words, the answer is. Where every answer
     says which state a machine is in, units of such scalars have learnt to be that machine, or a part of it, and the
     others only what short words need; so they go, though the readout leans on them too, and its weight on what else
-    there is in the units that stay becomes 0. It must then be trained anew, and what moves the states left as it is:
+    there is in the units that stay becomes 0. It must then be trained again, and what moves the states left as it is:
     `freeze_moves`, and any training. For networks of one layer.
     partly: it is enough that some units follow, as where each is a part of the machine; None if none does.
     """

@@ -12,7 +12,7 @@ from latchwork.automata.subsets import Permutation
 
 
 @dataclass(frozen=True)
-class Place:
+class TilePlace:
     """What stands for a tile at a level that is split: the number of an orbit, and an element in its coordinates."""
 
     orbit: int
@@ -51,26 +51,26 @@ class SplitLevel:
     parts: tuple[Part, ...]
     class_of: Mapping[int, int]
 
-    def encode(self, part: int, tile: int) -> Place:
+    def encode(self, part: int, tile: int) -> TilePlace:
         """What a reset to a tile sets, for sets of that class."""
         orbit, element = self.parts[part].elements[tile]
-        return Place(orbit, self._widen(self.parts[part].series.encode(element)))
+        return TilePlace(orbit, self._widen(self.parts[part].series.encode(element)))
 
-    def decode(self, part: int, place: Place) -> int:
+    def decode(self, part: int, place: TilePlace) -> int:
         """The tile, for sets of that class."""
         here = self.parts[part]
         return here.series.decode(self._narrow(part, place))[here.bases[place.orbit]]
 
-    def act(self, part: int, action: Action, place: Place) -> Place:
+    def act(self, part: int, action: Action, place: TilePlace) -> TilePlace:
         """What follows, where the new set is of that class."""
         if action.kind == "reset":
             return self.encode(part, action.images[0])
         if action.kind == "identity":
             return place
         moved = self.parts[part].series.move(self._narrow(part, place), action.images)
-        return Place(place.orbit, self._widen(moved))
+        return TilePlace(place.orbit, self._widen(moved))
 
-    def _narrow(self, part: int, place: Place) -> tuple[Permutation, ...]:
+    def _narrow(self, part: int, place: TilePlace) -> tuple[Permutation, ...]:
         steps = self.parts[part].series.steps
         return tuple(each[: step.points] for each, step in zip(place.element, steps, strict=False))
 
@@ -81,7 +81,7 @@ class SplitLevel:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitCascade:
     """A cascade of simple groups and resets that runs the machine of a holonomy decomposition; `split` makes one."""
 
     holonomy: Holonomy
@@ -93,17 +93,17 @@ class Split:
         return max((points for level in self.levels for points in level.points), default=1)
 
     @cached_property
-    def start(self) -> tuple[Place, ...]:
+    def start(self) -> tuple[TilePlace, ...]:
         """The places before the first step; at levels that are not used, the first orbit and the identity."""
         path = self.holonomy.path(self.holonomy.start)
         return tuple(
             level.encode(level.class_of[node], tile)
             if node in level.class_of
-            else Place(0, tuple(tuple(range(points)) for points in level.points))
+            else TilePlace(0, tuple(tuple(range(points)) for points in level.points))
             for level, node, tile in zip(self.levels, path, self.holonomy.start, strict=False)
         )
 
-    def step(self, places: Sequence[Place], symbol: int) -> tuple[Place, ...]:
+    def step(self, places: Sequence[TilePlace], symbol: int) -> tuple[TilePlace, ...]:
         """The places after a symbol; each level sees the old and new ones of the levels before it alone."""
         old = new = 0
         after = []
@@ -114,20 +114,20 @@ class Split:
             after.append(following)
         return tuple(after)
 
-    def decode(self, places: Sequence[Place]) -> int:
+    def decode(self, places: Sequence[TilePlace]) -> int:
         """The machine's state."""
         here = 0
         for level, place in zip(self.levels, places, strict=True):
             here = self._down(level, here, place)
         return self.holonomy.sets[here][0]
 
-    def _down(self, level: SplitLevel, node: int, place: Place) -> int:
+    def _down(self, level: SplitLevel, node: int, place: TilePlace) -> int:
         if node not in level.class_of:
             return node
         return level.level.descents[node, level.decode(level.class_of[node], place)]
 
 
-def split(cascade: Holonomy, max_elements: int = MAX_ELEMENTS) -> Split:
+def split(cascade: Holonomy, max_elements: int = MAX_ELEMENTS) -> SplitCascade:
     """Split the groups of a cascade, of at most max_elements elements each, by composition series.
 
     Its degree is then that of the machine: see `latchwork.automata.degree`.
@@ -149,7 +149,7 @@ def split(cascade: Holonomy, max_elements: int = MAX_ELEMENTS) -> Split:
         )
         class_of = {node: number for number, nodes in enumerate(level.classes) for node in nodes}
         levels.append(SplitLevel(level, max(len(part.bases) for part in parts), points, parts, class_of))
-    return Split(cascade, tuple(levels))
+    return SplitCascade(cascade, tuple(levels))
 
 
 def _part(generators: frozenset[Permutation], width: int, tiles: int, max_elements: int) -> Part:

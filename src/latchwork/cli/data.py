@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from latchwork.cli.options import MOST_THREADS, check_out, number, resumable
@@ -16,7 +24,6 @@ from latchwork.data.corpus import Corpus
 from latchwork.data.dataset import OPENWEBTEXT
 from latchwork.data.prepare import prepare
 from latchwork.data.shards import SHARD_TOKENS
-from latchwork.data.survey import Watch
 from latchwork.errors import NO, explain
 
 data = typer.Typer(no_args_is_help=True, help="Text into corpora: token shards that pretraining reads.")
@@ -93,36 +100,20 @@ def verify(
     _print(corpus)
 
 
-class Bar:
+class Bar(Progress):
     """A progress bar on the terminal; nothing where there is none."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._tasks: dict[str, int] = {}
-        self.watch: Watch = self._watch
+        columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        super().__init__(TextColumn("{task.description}"), *columns, console=console, disable=not console.is_terminal)
+        self._numbers: dict[str, TaskID] = {}
 
-    def _watch(self, what: str, done: int, total: int | None) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=total)
-        self._progress.update(self._tasks[what], completed=done)  # type: ignore[arg-type]
-
-    def __enter__(self) -> Bar:
-        """Show it."""
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leave it as it is."""
-        self._progress.stop()
+    def watch(self, what: str, done: int, total: int | None) -> None:
+        """Show how much of a task is done."""
+        if what not in self._numbers:
+            self._numbers[what] = self.add_task(what, total=total)
+        self.update(self._numbers[what], completed=done)
 
 
 def _print(corpus: Corpus) -> None:

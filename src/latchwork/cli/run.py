@@ -45,7 +45,7 @@ def run(
         ScaleName, typer.Option(help="the budget: smoke (seconds), laptop (minutes to an hour), paper")
     ] = "laptop",
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="exactly so many; default: as the scale says")
+        int | None, typer.Option(min=1, max=1000, help="exactly this many; default: as the scale says")
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, max=MOST, help="only this one; default: each of the trainer's")

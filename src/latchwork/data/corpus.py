@@ -1,6 +1,6 @@
 """Tokens from disk: a folder of memory-mapped shards, an index of documents and a manifest with hashes.
 
-manifest.json          what is here: format, dtype, tokenizer, and of each split its tokens, documents and shards
+manifest.json          what is here: format, dtype, tokenizer; the tokens, documents and shards of each split
 tokenizer/             the tokenizer's files, so that the folder needs nothing else
 train-00000.tokens ... the tokens, raw little-endian uint16 or uint32, one document after the other
 train.starts           where each document begins, raw little-endian int64; and the same for validation
@@ -44,7 +44,7 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the tokens were made with; read when first asked for, and compared with its hashes."""
+        """The tokenizer that made the tokens. It is read at the first use, and its hashes are checked."""
         self._check_tokenizer()
         found = load_tokenizer(self.path / TOKENIZER)
         if (found.vocabulary, found.end) != (self.vocabulary, self.end):
@@ -66,12 +66,12 @@ class Corpus:
         check_hashes(self.path / TOKENIZER, files, manifest, MOST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the files anew."""
+        """A process that unpickles this opens the files itself."""
         return Corpus, (self.path,)
 
 
 class TokenSplit:
-    """The tokens of one split, numbered from 0 across all shards. Reading takes memory for what is read, no more."""
+    """The tokens of one split, numbered from 0 across all shards. Reading takes memory only for what is read."""
 
     def __init__(self, folder: Path, values: Mapping[str, Any], dtype: str) -> None:
         self._made_of = folder, values, dtype
@@ -137,7 +137,7 @@ class TokenSplit:
             raise ValueError(f"{self._index} must hold growing numbers from 0 to less than {self._tokens}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the files anew."""
+        """A process that unpickles this opens the files itself."""
         return TokenSplit, self._made_of
 
 
@@ -172,7 +172,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def map_file(path: Path, dtype: numpy.dtype[Any], count: int) -> NDArray[Any]:
-    """A file of `count` numbers as an array that is read from disk where it is looked at."""
+    """A file of `count` numbers as a memory-mapped array."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing, or no file, though {MANIFEST} names it")
     if (size := path.stat().st_size) != count * dtype.itemsize:

@@ -15,7 +15,7 @@ ROWS = 1000
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A split of a data set, downloaded once and then read from the disk."""
+    """A split of a data set: downloaded once, then read from disk."""
 
     dataset: str = OPENWEBTEXT
     config: str | None = None
@@ -25,12 +25,12 @@ class HubDataset:
 
     @property
     def name(self) -> str:
-        """As it is given to `latchwork data prepare`."""
+        """The name that `latchwork data prepare` takes."""
         config, revision = f":{self.config}" if self.config else "", f"@{self.revision}" if self.revision else ""
         return f"hf:{self.dataset}{config}{revision}[{self.split}]"
 
     def stamp(self) -> list[Any]:
-        """The name, and what the library calls the fingerprint of the data."""
+        """The name, the number of rows, and the library's fingerprint of the data."""
         return [self.name, len(self._rows), self._rows._fingerprint]
 
     def __iter__(self) -> Iterator[str]:
@@ -59,7 +59,7 @@ class HubDataset:
 
 
 def parse_dataset(text: str, field: str = "text") -> HubDataset:
-    """What stands after "hf:": NAME[:CONFIG][@REVISION], and behind it a split in brackets, if not train.
+    """The text after "hf:": NAME[:CONFIG][@REVISION], then a split in brackets, train by default.
 
     >>> parse_dataset("owner/name:plain@main[test]").name
     'hf:owner/name:plain@main[test]'

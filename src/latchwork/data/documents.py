@@ -1,4 +1,4 @@
-"""Documents from files: txt, jsonl and parquet, each also as gz or zst."""
+"""Documents from files: txt, jsonl and parquet, plain or compressed as gz or zst."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from latchwork.files import open_file
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 COMPRESSIONS = (".gz", ".zst")
-PIECE = 1 << 20  # bytes that are read at a time
-PACKED_PIECE = 1 << 10  # the same of a .zst: each byte may become 32 kB
-DOCUMENT = 1 << 27  # bytes of a document, or of a line of jsonl, at most
-ROWS = 64  # of parquet, unpacked at a time
+PIECE = 1 << 20  # bytes read at a time
+PACKED_PIECE = 1 << 10  # bytes of a .zst read at a time: each may become 32 kB
+DOCUMENT = 1 << 27  # the most bytes of a document, or of a line of jsonl
+ROWS = 64  # of parquet, read at a time
 RATIO = 1000
 
 
 class Source(Protocol):
-    """Where documents come from. Reading it twice gives the same ones."""
+    """Where documents come from. It can be read again, and gives the same documents."""
 
     @property
     def name(self) -> str:
-        """As a manifest and an error call it."""
+        """The name in manifests and errors."""
 
     def stamp(self) -> list[Any]:
-        """Plain values that are equal only while nothing has changed; found without reading it."""
+        """Plain values that change when the source changes. They are found without reading it."""
 
     def __iter__(self) -> Iterator[str]:
-        """The documents. One without a visible character is left out."""
+        """The documents, without those that are empty or white space."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        """Its path, as it was given."""
+        """Its path as it was given."""
         return self.path.as_posix()
 
     def stamp(self) -> list[Any]:
@@ -63,7 +63,7 @@ class TextFile:
         return [self.name, status.st_size, status.st_mtime_ns]
 
     def __iter__(self) -> Iterator[str]:
-        """The documents. None at all is an error, as is a file that is not what its name says."""
+        """The documents. A file without any is an error, and so is one of another format than its name says."""
         read: dict[str, Callable[[], Iterator[str]]] = {
             ".txt": self._texts,
             ".jsonl": self._lines,
@@ -167,7 +167,7 @@ class TextFile:
 
 
 def find_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files that paths, folders and patterns mean: in the order given, a folder's by their names."""
+    """The files of paths, folders and patterns, in the order given; those of a folder in the order of their names."""
     found: list[Path] = []
     for each in (os.fspath(path) for path in paths):
         path = Path(each)
@@ -210,7 +210,7 @@ def _endings() -> str:
 
 
 def _column_chunks(metadata: Any, field: str) -> Iterator[Any]:
-    """What a parquet file says of a column in each of its groups of rows."""
+    """The metadata of a column in each row group of a parquet file."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             if column.path_in_schema == field:
@@ -218,12 +218,12 @@ def _column_chunks(metadata: Any, field: str) -> Iterator[Any]:
 
 
 def _bomb(packed: int, unpacked: int) -> str | None:
-    """Text is packed to a tenth. What is packed to a thousandth, and is large, was made to fill a machine."""
+    """The complaint about a decompression bomb, or None. Text compresses to a tenth, not to a thousandth."""
     return f"it unpacks {packed:,} bytes to {unpacked:,} or more" if unpacked > max(DOCUMENT, RATIO * packed) else None
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """The content of a file, unpacked, piece by piece. One that was cut off is an error."""
+    """The content of a file, decompressed, in pieces. A truncated file is an error."""
     with open_file(path) as file:
         try:
             if path.suffix == ".gz":

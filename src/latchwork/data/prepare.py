@@ -1,4 +1,4 @@
-"""Text to a corpus: read, split, tokenise, write. Cut off at any moment, the same call goes on."""
+"""Text to a corpus: read, split, tokenise, write. After an interruption at any moment, the same call resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from latchwork.data.encoding import Encoder
 from latchwork.data.held_out import HeldOut
 from latchwork.data.make_tokenizer import make_tokenizer
 from latchwork.data.shards import SHARD_TOKENS, SplitWriter, dtype_for, publish, write_manifest
-from latchwork.data.survey import Survey, Watch, survey_sources
+from latchwork.data.survey import Survey, WatchBytes, survey_sources
 from latchwork.data.tokenizers import Characters, Tokenizer, describe_tokenizer, save_tokenizer
 from latchwork.differences import differences, summary
 from latchwork.extras import need
@@ -30,17 +30,17 @@ PLAN = ".plan.json"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that decides what the corpus will be, and nothing else."""
+class Preparation:
+    """Everything that decides the content of the corpus, and nothing else."""
 
     sources: list[Source]
     survey: Survey
     held: HeldOut
     tokenizer: Tokenizer
-    options: dict[str, Any]  # plain values, for the manifest; with what the survey has shown
+    options: dict[str, Any]  # plain values for the manifest, including the survey
 
     def describe(self) -> dict[str, Any]:
-        """What an interrupted preparation is known by."""
+        """Plain values that identify an interrupted preparation."""
         return {
             "stamps": [source.stamp() for source in self.sources],
             "characters": self.survey.characters,
@@ -61,18 +61,18 @@ def prepare(
     field: str = "text",
     separator: str | None = None,
     shard_tokens: int = SHARD_TOKENS,
-    watch: Watch | None = None,
+    watch: WatchBytes | None = None,
 ) -> Corpus:
-    """Make the corpus `out` of the documents in sources: files, folders, patterns, or hf:NAME for a data set.
+    """Make the corpus `out` from the documents in sources: files, folders, patterns, or hf:NAME for a data set.
 
-    tokenizer: one, or its name as `make_tokenizer` knows it, or "characters" for those that occur in the text.
-    validation_documents: so many documents, drawn by seed, are held out; 5000 if nothing is said.
-    validation_fraction: instead, of each document the last part, counted in characters.
+    tokenizer: a Tokenizer; a name that `make_tokenizer` takes; or "characters", those that occur in the text.
+    validation_documents: the number of documents held out, drawn by seed; 5000 by default.
+    validation_fraction: instead, the last part of each document is held out, counted in characters.
     field, separator: see TextFile. jobs: processes; the result does not depend on them.
 
-    The sources are read three times: to look at them all before anything is written, and for each split. A corpus
-    appears under its name when it is whole. Until then it grows in a folder beside it, where finished shards are found
-    again after an interruption; bad input removes that folder.
+    The sources are read three times: once before anything is written, and once for each split. The corpus appears
+    under its name when it is whole. Until then it is in a hidden folder beside `out`: an interrupted call keeps its
+    finished shards there, bad input removes the folder.
     """
     _check(validation_documents, validation_fraction, seed, shard_tokens)
     if validation_documents is None and validation_fraction is None:
@@ -88,7 +88,7 @@ def prepare(
     else:
         chosen = None if tokenizer == "characters" else make_tokenizer(tokenizer)
     survey = _survey(found, chosen is None, folder, watch)
-    plan = Plan(
+    plan = Preparation(
         found,
         survey,
         HeldOut(survey.documents, validation_documents, validation_fraction, seed),
@@ -164,8 +164,8 @@ def _check(count: int | None, fraction: float | None, seed: int, shard_tokens: i
         raise ValueError(f"shard_tokens must be at least 1; got {shard_tokens}")
 
 
-def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: Watch) -> Survey:
-    """What an interrupted preparation has found holds while no source has a new stamp."""
+def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch: WatchBytes) -> Survey:
+    """The survey of an interrupted preparation if no source has changed since, else a new one."""
     before = read_json(folder / PLAN) or {}
     stamps, characters = [source.stamp() for source in sources], before.get("characters")
     found = before["preparation"].get("sources") if isinstance(before.get("preparation"), dict) else None
@@ -175,8 +175,8 @@ def _survey(sources: list[Source], collect_characters: bool, folder: Path, watch
     return survey_sources(sources, collect_characters, watch)
 
 
-def _the_same(out: Path, plan: Plan) -> Corpus | None:
-    """The corpus that was asked for, if it is there already; another one is an error."""
+def _the_same(out: Path, plan: Preparation) -> Corpus | None:
+    """The corpus if it exists already; a different corpus there is an error."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not out.is_dir() or not (out / MANIFEST).exists():
@@ -192,7 +192,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
 
 
 def _begin(folder: Path, plan: dict[str, Any]) -> None:
-    """The folder with its plan, or the one that was left with the same plan."""
+    """Write the plan into the folder; an unfinished folder must have the same plan."""
     before = read_json(folder / MANIFEST) or read_json(folder / PLAN)
     if before is not None and (lines := _differences(before, plan)):
         raise FileExistsError(
@@ -204,8 +204,8 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     write_json(folder / PLAN, plan)
 
 
-def _write(folder: Path, plan: Plan, jobs: int, watch: Watch) -> None:
-    """Tokens, tokenizer and, last of all, the manifest."""
+def _write(folder: Path, plan: Preparation, jobs: int, watch: WatchBytes) -> None:
+    """Write the tokens, the tokenizer and, last, the manifest."""
     tokenizer, total = plan.tokenizer, plan.survey.bytes
     save_tokenizer(tokenizer, folder / TOKENIZER)
     splits, done = {}, 0

@@ -1,4 +1,4 @@
-"""Writing a corpus: documents into shards, each of which appears whole or not at all."""
+"""Writing a corpus: documents go into shards. A shard appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHARD_TOKENS = 2**26
 
 
 class SplitWriter:
-    """Appends documents to the shards of one split. A folder that was left in between is gone on with:
+    """Appends documents to the shards of one split, and resumes in a folder that was left unfinished.
 
-    `documents` says how many are in finished shards already; `add` takes the next one. A shard ends with the document
+    `documents` is the number of documents in finished shards; `add` takes the next one. A shard ends with the document
     that fills it.
     """
 
@@ -46,7 +46,7 @@ class SplitWriter:
         return sum(each["bytes"] for each in self._shards)
 
     def add(self, tokens: ArrayLike, text_bytes: int) -> None:
-        """Append a document of one or more tokens that stand for so many bytes of text."""
+        """Append a document of one or more tokens. text_bytes: the size of its text."""
         values = numpy.asarray(tokens)
         if values.ndim != 1 or not len(values):
             raise ValueError(f"tokens must be a row of at least one token; got the shape {values.shape}")
@@ -99,7 +99,7 @@ class SplitWriter:
         self._hash, self._tokens, self._bytes = hashlib.sha256(), 0, 0
 
     def _finish_shard(self) -> None:
-        """Tokens, then their index, then the note that says that both are there."""
+        """Write the tokens, then their index, then the note that says that both exist."""
         assert self._file is not None
         number = len(self._shards)
         self._file.close()
@@ -119,7 +119,7 @@ class SplitWriter:
         self._forget()
 
     def _finished(self, number: int) -> dict[str, Any] | None:
-        """What the note of a shard says, if note, tokens and index are whole. Else the shard is made again."""
+        """The note of a shard if note, tokens and index are whole. Otherwise None: the shard is made again."""
         try:
             done = read_json(self._note(number))
             if done is None:
@@ -142,14 +142,14 @@ class SplitWriter:
 
 
 def dtype_for(vocabulary: int) -> str:
-    """The smallest that holds the tokens."""
+    """The smallest dtype that holds the tokens."""
     return "uint16" if vocabulary <= 2**16 else "uint32"
 
 
 def write_manifest(
     folder: Path, tokenizer: Tokenizer, splits: Mapping[str, Any], preparation: Mapping[str, Any]
 ) -> None:
-    """The manifest into the folder where the rest is."""
+    """Write the manifest into the folder of the shards."""
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -162,7 +162,7 @@ def write_manifest(
 
 
 def publish(folder: Path, out: Path) -> None:
-    """Remove what only the preparation needed, then rename the folder: whoever looks finds all or nothing."""
+    """Remove the temporary files, then rename the folder: the corpus appears whole or not at all."""
     for path in folder.rglob(".*"):
         path.unlink()
     folder.replace(out)
@@ -176,7 +176,7 @@ def write_corpus(
     *,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Corpus:
-    """A corpus from documents that are tokens already: made-up ones, say."""
+    """A corpus from documents that are tokens already, such as synthetic ones."""
     out = Path(out)
     if out.exists():
         raise FileExistsError(f"{out} must not exist yet")

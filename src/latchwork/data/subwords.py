@@ -1,4 +1,4 @@
-"""Tokenizers that are a tokenizer.json, as the `tokenizers` library reads it: GPT-2's, or any other."""
+"""Tokenizers of the `tokenizers` library, from a tokenizer.json: GPT-2's, or any other."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from latchwork.files import read_json, read_text
 
 CONFIG = "tokenizer_config.json"
 MOST_TOKENS = 1 << 24
-ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # looked for where nothing names the end
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # tried if no config names the end token
 
 
 class Subwords:
     """A tokenizer of the `tokenizers` library. The files are those of the Hugging Face format.
 
-    content: a tokenizer.json. end: the token after each document, or None for none.
-    What looks like a special token in a text is encoded as the text that it is.
+    content: a tokenizer.json. end: the token after each document, or None.
+    A special token that is written out in a text is encoded as ordinary text.
     """
 
     kind = "subwords"
@@ -44,7 +44,7 @@ class Subwords:
 
     @classmethod
     def load(cls, path: Path) -> Subwords:
-        """From a tokenizer.json. A tokenizer_config.json beside it names the end; else the usual names are tried."""
+        """From a tokenizer.json. A tokenizer_config.json beside it names the end token; else usual names are tried."""
         content, config = read_text(path, MOST_BYTES), path.with_name(CONFIG)
         values = read_json(config) or {}
         try:
@@ -80,11 +80,11 @@ class Subwords:
         return numpy.array(found.ids, numpy.int64)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Tokens]:
-        """One by one: several processes are several times as fast, threads beside them are not."""
+        """One text at a time: processes make it faster, threads within them do not."""
         return [self.encode(text) for text in texts]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; special ones have none."""
+        """The text of tokens; special tokens have none."""
         numbers = [int(token) for token in tokens]
         if numbers and not 0 <= min(numbers) <= max(numbers) < self.vocabulary:
             raise ValueError(f"tokens must be at least 0 and less than {self.vocabulary}; got {numbers[:5]} ...")
@@ -93,16 +93,16 @@ class Subwords:
         return str(self._tokenizer.decode(numbers, skip_special_tokens=True))
 
     def stream(self) -> TextStream:
-        """A decoder for tokens that come one by one."""
+        """A decoder of one token at a time."""
         raw = self._raw
         return _Stream(self) if raw is None else ByteStream(lambda token: raw[token])
 
     def byte_lengths(self) -> Tokens | None:
-        """Known where tokens are bytes, as with GPT-2."""
+        """Known if tokens are bytes, as in GPT-2."""
         return None if self._raw is None else numpy.array([len(each) for each in self._raw], numpy.int64)
 
     def files(self) -> dict[str, bytes]:
-        """tokenizer.json as it was given, and what names the end."""
+        """tokenizer.json as it was given, and a config that names the end token."""
         config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": self._end}
         config["clean_up_tokenization_spaces"] = False
         return {SUBWORDS: self._content.encode(), CONFIG: (json.dumps(config, indent=1) + "\n").encode()}
@@ -125,7 +125,7 @@ class Subwords:
 
 
 class _Stream:
-    """For tokenizers whose tokens are not bytes: text comes out when what follows cannot change it."""
+    """For tokenizers whose tokens are not bytes: text is returned when later tokens cannot change it."""
 
     def __init__(self, tokenizer: Subwords) -> None:
         self._tokenizer = tokenizer
@@ -139,7 +139,7 @@ class _Stream:
         return "" if text.endswith("\N{REPLACEMENT CHARACTER}") else self._show(text)
 
     def finish(self) -> str:
-        """What is left."""
+        """The rest of the text."""
         return self._show(self._tokenizer.decode(self._tokens))
 
     def _show(self, text: str) -> str:
@@ -169,7 +169,7 @@ def _usual_end(content: str) -> str | None:
 
 
 def bytes_of_letters() -> dict[str, int]:
-    """Byte-level BPE writes a byte as a letter: printable Latin-1 as itself, the others from U+0100 on in turn.
+    """The letter of each byte in byte-level BPE: printable Latin-1 is itself, the others follow from U+0100.
 
     >>> letters = bytes_of_letters()
     >>> len(letters), letters["a"], letters["Ġ"]

@@ -1,4 +1,4 @@
-"""Reading all sources once, before anything is made of them."""
+"""Reading all sources once, before anything is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from latchwork.data.documents import Source
 
-Watch = Callable[[str, int, int | None], None]  # what is done, bytes of text so far, and in all where that is known
+WatchBytes = Callable[[str, int, int | None], None]  # the task, bytes of text done, bytes in all or None
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Survey:
     """What the sources hold."""
 
     sources: list[dict[str, Any]]  # name, documents, bytes and sha256 of the text of each
-    characters: str  # all that occur, if asked for
+    characters: str  # all characters that occur, if they are asked for
 
     @property
     def documents(self) -> int:
@@ -30,8 +30,8 @@ class Survey:
         return sum(each["bytes"] for each in self.sources)
 
 
-def survey_sources(sources: Sequence[Source], collect_characters: bool, watch: Watch) -> Survey:
-    """Read every document; one that cannot be read is an error here, and not after hours."""
+def survey_sources(sources: Sequence[Source], collect_characters: bool, watch: WatchBytes) -> Survey:
+    """Read every document, so that one that cannot be read is an error now and not after hours."""
     found: list[dict[str, Any]] = []
     characters: set[str] = set()
     before = 0

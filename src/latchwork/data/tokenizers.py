@@ -22,32 +22,32 @@ MOST_BYTES = 1 << 28  # of each
 
 
 class TextStream(Protocol):
-    """Text from tokens that come one by one; a character comes out when all its bytes are there."""
+    """Decodes tokens one at a time. A character is returned when all its bytes have arrived."""
 
     def push(self, token: int) -> str:
         """What this token adds to the text."""
 
     def finish(self) -> str:
-        """What is left: a replacement sign where the last character is not whole."""
+        """The rest of the text: a replacement character if the last one is incomplete."""
 
 
 class Tokenizer(Protocol):
-    """Text to numbers below `vocabulary`, and back. The end, where there is one, stands for no text."""
+    """Text to token numbers less than `vocabulary`, and back. The end token, if there is one, stands for no text."""
 
     @property
     def kind(self) -> str:
-        """Which of the tokenizers it is."""
+        """The kind of tokenizer, by name."""
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
 
     @property
     def end(self) -> int | None:
-        """The token after each document."""
+        """The token after each document, or None."""
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of a text, without the end."""
+        """The tokens of a text, without the end token."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text."""
@@ -56,17 +56,17 @@ class Tokenizer(Protocol):
         """The text of tokens."""
 
     def stream(self) -> TextStream:
-        """A decoder for tokens that come one by one."""
+        """A decoder of one token at a time."""
 
     def byte_lengths(self) -> Tokens | None:
-        """For each token the bytes of UTF-8 that it stands for, or None where a token alone does not say."""
+        """The number of UTF-8 bytes of each token, or None if it depends on the tokens around it."""
 
     def files(self) -> dict[str, bytes]:
-        """Names and contents of the files that it is kept in."""
+        """Names and contents of the files that save it."""
 
 
 class Characters:
-    """One token for each character of an alphabet, numbered by code point. There is no end of a document.
+    """One token for each character of an alphabet, numbered by code point. There is no end token.
 
     >>> tokenizer = Characters("abc")
     >>> tokenizer.encode("cab").tolist()
@@ -89,7 +89,7 @@ class Characters:
         self._points = _code_points(self.alphabet)
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of a text; a character that is not of the alphabet is an error."""
+        """The tokens of a text; a character outside the alphabet is an error."""
         points = _code_points(text)
         tokens = numpy.searchsorted(self._points, points).clip(max=self.vocabulary - 1)
         if (wrong := self._points[tokens] != points).any():
@@ -122,7 +122,7 @@ class Characters:
 
 
 class Bytes:
-    """The 256 bytes of UTF-8, and 256 for the end of a document.
+    """The 256 bytes of UTF-8, and token 256 for the end of a document.
 
     >>> Bytes().encode("né").tolist()
     [110, 195, 169]
@@ -149,15 +149,15 @@ class Bytes:
         return bytes(token for token in tokens if _checked(token, self.vocabulary) != self.end)
 
     def stream(self) -> TextStream:
-        """A character comes out with its last byte."""
+        """A character is returned with its last byte."""
         return ByteStream(lambda token: self.raw([token]))
 
     def byte_lengths(self) -> Tokens:
-        """1 each; the end has none."""
+        """1 for each byte, 0 for the end token."""
         return numpy.array([1] * 256 + [0], numpy.int64)
 
     def files(self) -> dict[str, bytes]:
-        """That it is bytes."""
+        """A file that marks the kind."""
         return {BYTES: _json({"end": self.end})}
 
 
@@ -173,12 +173,12 @@ class ByteStream:
         return self._decoder.decode(self._raw(token))
 
     def finish(self) -> str:
-        """A replacement sign if a character was begun."""
+        """A replacement character if the last one is incomplete."""
         return self._decoder.decode(b"", final=True)
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> None:
-    """Write the tokenizer's files, then their hashes, into a folder, which is made if missing; each whole or not."""
+    """Write the tokenizer's files, then their hashes, into a folder. Each file appears whole or not at all."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / HASHES).unlink(missing_ok=True)  # of another tokenizer
@@ -190,7 +190,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str]) -> None
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer that `save_tokenizer` wrote. One that has changed since is an error; one without hashes is not."""
+    """The tokenizer that `save_tokenizer` wrote. A changed file is an error; missing hashes are not."""
     folder = Path(folder)
     if (hashes := read_json(folder / HASHES)) is not None:
         check_hashes(folder, hashes, folder / HASHES, MOST_BYTES)
@@ -212,7 +212,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer:
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Plain values for a manifest: two tokenizers with one sha256 are the same."""
+    """Plain values for a manifest. Tokenizers with the same sha256 are the same."""
     files = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(tokenizer.files().items())}
     return {
         "kind": tokenizer.kind,

@@ -17,7 +17,7 @@ from latchwork.modules import Cell, MinMaxNeuron, State
 from latchwork.tasks.task import Batch
 
 CAUSES = ("set", "reset", "moved", "held")
-Watch = Callable[[Cell, Tensor, Tensor, Tensor, Tensor], None]  # cell, z, x0, the states before each step, and after
+WatchCell = Callable[[Cell, Tensor, Tensor, Tensor, Tensor], None]  # cell, z, x0, states before each step, and after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ def causes(cell: Cell, z: Tensor, x0: Tensor, before: Tensor) -> dict[str, Tenso
 
 @torch.no_grad()
 def _run(
-    model: MinMaxRNC_LM | MinMaxRNC, inputs: Tensor, state: State | None, reset: Tensor | None, watch: Watch
+    model: MinMaxRNC_LM | MinMaxRNC, inputs: Tensor, state: State | None, reset: Tensor | None, watch: WatchCell
 ) -> State:
     if not isinstance(model, (MinMaxRNC_LM, MinMaxRNC)):
         raise TypeError(f"model must be a MinMaxRNC_LM or a MinMaxRNC; got {type(model).__name__}")
@@ -200,8 +200,8 @@ def _run(
 
 
 @contextmanager
-def _watched(model: MinMaxRNC_LM | MinMaxRNC, watch: Watch) -> Iterator[None]:
-    """While it lasts, `watch` is told of every recurrence that the model runs, cell by cell."""
+def _watched(model: MinMaxRNC_LM | MinMaxRNC, watch: WatchCell) -> Iterator[None]:
+    """Within this context, `watch` is called with every recurrence that the model runs, cell by cell."""
 
     def tell(cell: Cell, given: tuple[Any, ...], x: Tensor) -> None:
         z, x0, state, reset = given

@@ -31,7 +31,7 @@ def run_job(path: Path, config: Record, work: Callable[[], Record]) -> Record | 
                 return found
             record = {**manifest(config), **work()}
             write_json(path, record)
-            lock.unlink(missing_ok=True)  # who waits for it, or makes it anew, finds the record
+            lock.unlink(missing_ok=True)  # a process that waits for it, or makes it again, finds the record
             return record
     except Timeout:
         return None

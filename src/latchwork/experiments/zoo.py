@@ -1,6 +1,6 @@
 """Makes the zoo: `python -m latchwork.experiments.zoo [NAME ...]` trains networks until proved and writes them.
 
-`--records`: certify the networks that there are again, and write their records anew; how they were trained stays.
+`--records`: certify the existing networks again and write new records; the description of training stays.
 `--attempts`: train those of ATTEMPTS, which have not been proved so far; what came of it goes into attempts.json.
 """
 

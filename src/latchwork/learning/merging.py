@@ -25,7 +25,7 @@ from latchwork.tasks.task import IGNORE
 NOISE = (0.02, 0.05, 0.1)  # shares of wrong labels that are tried
 FOLDS = 3
 SHORT, LONG = {"rpni": 4_000, "edsm": 2_000}, 30_000  # steps of the traces used, at first and at last
-SURE = 3.0  # deviations of chance: so many contradictions more than `noise` are still taken for chance
+SURE = 3.0  # standard deviations: this many contradictions beyond `noise` still count as chance
 
 
 class GaveUp(RuntimeError):
@@ -39,7 +39,7 @@ class Merging:
     order: "rpni" takes the first merge that is possible, "edsm" the one with the most agreeing labels.
     outputs: "moore" if a label belongs to the state after a step, "mealy" if to the step itself.
     share: less than 1 uses the shortest traces alone. steps: of the traces used, at most. noise: the share of labels
-    that may be wrong. states: give up beyond so many.
+    that may be wrong. states: give up beyond this many.
     """
 
     order: str = "rpni"

@@ -29,7 +29,7 @@ from latchwork.training import LengthCurriculum, learn_by_length
 SPARE = 2  # places more than a machine has states
 TOKENS = 6_000  # of the words that pruning looks at
 BY_LENGTH = LengthCurriculum(threshold=0.98)
-Watch = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def one_hot_start(model: torch.nn.Module) -> None:
 
 
 def train_network(
-    task: Task, plan: NetworkPlan, *, seconds: float, seed: int = 0, watch: Watch = lambda text: None
+    task: Task, plan: NetworkPlan, *, seconds: float, seed: int = 0, watch: Tell = lambda text: None
 ) -> Trained:
     """Train by length; start again with another seed whenever it is stuck, until it is learnt or time is up.
 
@@ -110,7 +110,7 @@ def train_network(
         torch.set_num_threads(threads)
 
 
-def _train(task: Task, plan: NetworkPlan, seconds: float, seed: int, watch: Watch) -> Trained:
+def _train(task: Task, plan: NetworkPlan, seconds: float, seed: int, watch: Tell) -> Trained:
     began = time.monotonic()
     best: Trained | None = None
     restart = 0
@@ -139,7 +139,7 @@ def prune(model: MinMaxRNC_LM, tokens: torch.Tensor, targets: torch.Tensor) -> M
 
 
 def train_and_prove(
-    task: Task, plan: NetworkPlan, *, seconds: float, seed: int = 0, watch: Watch = lambda text: None
+    task: Task, plan: NetworkPlan, *, seconds: float, seed: int = 0, watch: Tell = lambda text: None
 ) -> Trained:
     """Train, prune and certify against the task's machine; train on counterexamples and do it again.
 
@@ -184,7 +184,7 @@ def _smaller(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan) -> Iter
     """Smaller networks to certify: with the units that the answers need, and with those that follow the machine.
 
     Units that the answers need may be in many more states together than the machine has. Units whose state is a
-    function of the machine's state are not; their readout is trained anew. For groups they come first.
+    function of the machine's state are not; their readout is trained again. For groups they come first.
     """
     if plan.start == "one_hot":
         yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))

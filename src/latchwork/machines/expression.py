@@ -229,7 +229,7 @@ class _Reader:
             self.follow[place] |= first
 
     def _repeat(self, part: _Part, begin: int, least: int, most: int | None) -> _Part:
-        """The part, whose places are those from `begin` on, so many times; most: None is without end."""
+        """The part, whose places start at `begin`, least to most times; most: None is without end."""
         size, copies = len(self.follow) - begin, max(least, 1) if most is None else most
         if size == 0:
             return part

@@ -28,7 +28,7 @@ def leads_to(transitions: Array, asked: Array) -> Array:
 
 
 def short_words(machine: Machine, live: Array, most: int) -> Array:
-    """(words, length): all words of the largest length at which they have at most so many symbols in all."""
+    """(words, length): all words of the largest length at which they have at most this many symbols in all."""
     words, state = numpy.zeros((1, 0), numpy.int64), numpy.array([machine.start])
     while True:
         goes_on = live[state]

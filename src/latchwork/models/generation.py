@@ -101,7 +101,7 @@ def generate_stream(
     seed: int | None = None,
     stop_token: int | None = None,
 ) -> Iterator[Tensor]:
-    """The new tokens (B,) of each step, as they are drawn. Arguments as in MinMaxRNC_LM.generate."""
+    """`generate` as an iterator: the new tokens (B,) of each step, as soon as they are drawn."""
     distributed.refuse("generation")
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be at least 0; got {max_new_tokens}")

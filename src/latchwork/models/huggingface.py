@@ -126,7 +126,7 @@ class MinMaxRNCForCausalLM(Pretrained, GenerationMixin):
         sequence begins there and nothing before it is seen, for sequences packed into one row without padding.
         labels: (B, T), as a rule input_ids; the logits of one step are compared with the label of the next, -100 being
         left out. The loss is the mean, or the sum over num_items_in_batch; 0 if all are left out, as in MinMaxRNC_LM.
-        logits_to_keep: of the last so many steps, 0 for all; or of the steps (P,). use_cache: None is config.use_cache,
+        logits_to_keep: of this many last steps, 0 for all; or of the steps (P,). use_cache: None is config.use_cache,
         and in training False.
         """
         if output_attentions:

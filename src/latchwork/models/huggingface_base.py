@@ -29,7 +29,7 @@ class Pretrained(PreTrainedModel):
     _no_split_modules = ["MinMaxRNC"]  # noqa: RUF012 - its state is one tensor for all layers
 
     def finish(self) -> None:
-        """The end of every __init__: a new model has initialised itself, and transformers is told so."""
+        """The end of every __init__: it tells transformers that the model has initialised itself."""
         for tensor in self.state_dict(keep_vars=True).values():
             tensor._is_hf_initialized = not tensor.is_meta
         self.post_init()

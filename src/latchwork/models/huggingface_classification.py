@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,6 +33,9 @@ class Headless(nn.Module):
 
 class _Classifier(Pretrained):
     """Embedding, backbone, dropout, a linear map to config.num_labels."""
+
+    each_token: bool  # whether every token has logits, or the last real one alone
+    loss: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]
 
     def __init__(self, config: MinMaxRNCHFConfig) -> None:
         super().__init__(config)
@@ -64,10 +68,6 @@ class _Classifier(Pretrained):
         y, _ = self.lm.backbone(alignment.apply(u), reset=alignment.reset)
         return alignment.undo(y), y[:, -1]  # the real tokens stand at the right end
 
-
-class MinMaxRNCForSequenceClassification(_Classifier):
-    """One answer for each sequence, read at its last real token."""
-
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -76,45 +76,44 @@ class MinMaxRNCForSequenceClassification(_Classifier):
         labels: Tensor | None = None,
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-    ) -> SequenceClassifierOutput | tuple[Any, ...]:
-        """Logits (B, num_labels), and the loss if there are labels.
-
-        labels: (B,) classes, (B,) or (B, num_labels) numbers, or (B, num_labels) yes and no, by config.problem_type;
-        where it is None, transformers' rule decides. Other arguments as in MinMaxRNCForCausalLM.
-        """
-        _, last = self.hidden(input_ids, attention_mask, inputs_embeds)
-        logits = self.score(self.dropout(last))
-        if labels is not None and labels.shape[:1] != logits.shape[:1]:
-            raise ValueError(f"labels must have B = {len(logits)} rows; got {tuple(labels.shape)}")
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        output = SequenceClassifierOutput(loss=loss, logits=logits)
+    ) -> SequenceClassifierOutput | TokenClassifierOutput | tuple[Any, ...]:
+        """Logits, and the loss if there are labels; shapes as the class says, arguments as in MinMaxRNCForCausalLM."""
+        y, last = self.hidden(input_ids, attention_mask, inputs_embeds)
+        logits = self.score(self.dropout(y if self.each_token else last))
+        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch)
+        output = (TokenClassifierOutput if self.each_token else SequenceClassifierOutput)(loss=loss, logits=logits)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+
+
+class MinMaxRNCForSequenceClassification(_Classifier):
+    """One answer for each sequence, read at its last real token: logits (B, num_labels).
+
+    labels: (B,) classes, (B,) or (B, num_labels) numbers, or (B, num_labels) yes and no, by config.problem_type;
+    where it is None, transformers' rule decides.
+    """
+
+    each_token = False
+
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+        """transformers' loss of config.problem_type."""
+        if labels.shape[:1] != logits.shape[:1]:
+            raise ValueError(f"labels must have B = {len(logits)} rows; got {tuple(labels.shape)}")
+        loss: Tensor = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return loss
 
 
 class MinMaxRNCForTokenClassification(_Classifier):
-    """One answer for each token, which knows what came before it."""
+    """One answer for each token, which knows what came before it: logits (B, T, num_labels).
 
+    labels: (B, T) classes, -100 being left out.
+    """
+
+    each_token = True
     accepts_loss_kwargs = True  # Trainer's word for num_items_in_batch
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        return_dict: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> TokenClassifierOutput | tuple[Any, ...]:
-        """Logits (B, T, num_labels), and the loss if there are labels (B, T) of classes, -100 being left out."""
-        y, _ = self.hidden(input_ids, attention_mask, inputs_embeds)
-        logits = self.score(self.dropout(y))
-        if labels is not None and labels.shape != logits.shape[:2]:
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor:
+        """The mean over the labels that are not left out, or their sum over num_items_in_batch; 0 if there are none."""
+        if labels.shape != logits.shape[:2]:
             raise ValueError(f"labels must be (B, T) = {tuple(logits.shape[:2])}; got {tuple(labels.shape)}")
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
-            loss = torch.where((labels != -100).any().to(loss.device), loss, 0)
-        output = TokenClassifierOutput(loss=loss, logits=logits)
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+        loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items_in_batch)
+        return torch.where((labels != -100).any().to(loss.device), loss, 0)

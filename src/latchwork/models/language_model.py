@@ -199,28 +199,23 @@ class MinMaxRNC_LM(nn.Module):
         together have this probability. seed: of the draws; None takes torch's own generator. stop_token: a row that
         has drawn it repeats it.
         """
-        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop_token": stop_token}
-        steps = list(generation.generate_stream(self, prompt, max_new_tokens, **options))  # type: ignore[arg-type]
-        return torch.stack(steps, 1) if steps else self._no_tokens(prompt)
-
-    def generate_stream(
-        self,
-        prompt: generation.Prompt,
-        max_new_tokens: int,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop_token: int | None = None,
-    ) -> Iterator[Tensor]:
-        """`generate` as an iterator: the new tokens (B,) of each step, as soon as they are drawn."""
-        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop_token": stop_token}
-        return generation.generate_stream(self, prompt, max_new_tokens, **options)  # type: ignore[arg-type]
-
-    def _no_tokens(self, prompt: generation.Prompt) -> Tensor:
+        steps = list(
+            self.generate_stream(
+                prompt,
+                max_new_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+                stop_token=stop_token,
+            )
+        )
+        if steps:
+            return torch.stack(steps, 1)
         tokens, _ = generation.align_prompts(prompt, self.embedding.weight.device)
         return tokens[:, :0]
+
+    generate_stream = generation.generate_stream
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors into folder, each whole or not at all."""

@@ -70,7 +70,7 @@ def from_minmaxrnc(state_dict: Mapping[str, Tensor], config: MinMaxRNCLMConfig) 
 
 
 def _sources(name: str, output_gate: bool) -> list[str]:
-    """The names there, of which our tensor is made."""
+    """The names of the tensors there that make up ours."""
     for ours, theirs in _MODEL.items():
         if name.startswith(f"{ours}."):
             return [theirs + name.removeprefix(ours)]

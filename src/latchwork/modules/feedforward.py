@@ -29,8 +29,17 @@ def hidden_width(d_model: int, proj_factor: float) -> int:
 class _Projections(nn.Module):
     """What both kinds share: up, an activation, down, dropout, and their initialisation."""
 
+    hiddens: int  # how many hidden vectors W1 returns
+
     def __init__(
-        self, d_model: int, proj_factor: float, act_fn: str, dropout: float, init: str, n_layers: int, ups: int
+        self,
+        d_model: int,
+        *,
+        proj_factor: float = 1.3,
+        act_fn: str = "relu",
+        dropout: float = 0.1,
+        init: str = "scaled",
+        n_layers: int = 1,
     ) -> None:
         super().__init__()
         if act_fn not in ACTIVATIONS:
@@ -38,7 +47,7 @@ class _Projections(nn.Module):
         if init not in ("scaled", "basic"):
             raise ValueError(f"init must be one of scaled, basic; got {init!r}")
         hidden = hidden_width(d_model, proj_factor)
-        self.up = Linear(d_model, ups * hidden)
+        self.up = Linear(d_model, self.hiddens * hidden)
         self.down = Linear(hidden, d_model)
         self.dropout = nn.Dropout(dropout)
         self.act_fn = act_fn
@@ -52,17 +61,7 @@ class _Projections(nn.Module):
 class FeedForward(_Projections):
     """y = W2 act(W1 u), hidden width proj_factor * d_model rounded up to even."""
 
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        proj_factor: float = 1.3,
-        act_fn: str = "relu",
-        dropout: float = 0.1,
-        init: str = "scaled",
-        n_layers: int = 1,
-    ) -> None:
-        super().__init__(d_model, proj_factor, act_fn, dropout, init, n_layers, ups=1)
+    hiddens = 1
 
     def forward(self, u: Tensor) -> Tensor:
         """u and y (..., d_model)."""
@@ -73,17 +72,7 @@ class FeedForward(_Projections):
 class GatedFeedForward(_Projections):
     """y = W2 (act(gate) * value) with [gate, value] = W1 u: with relu a ReGLU, with swish a SwiGLU."""
 
-    def __init__(
-        self,
-        d_model: int,
-        *,
-        proj_factor: float = 1.3,
-        act_fn: str = "relu",
-        dropout: float = 0.1,
-        init: str = "scaled",
-        n_layers: int = 1,
-    ) -> None:
-        super().__init__(d_model, proj_factor, act_fn, dropout, init, n_layers, ups=2)
+    hiddens = 2
 
     def forward(self, u: Tensor) -> Tensor:
         """u and y (..., d_model)."""

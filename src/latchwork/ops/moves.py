@@ -52,17 +52,7 @@ def selection_scan(
     >>> selection_scan(torch.nn.functional.one_hot(choice, 3).float(), choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[2.0, 1.0, 3.0]], [[1.0, 2.0, 3.0]], [[2.0, 1.0, 3.0]]]]
     """
-    x0, s, state = _check_arguments(weights, choice, x0, s, reset, state)
-    x0 = expand(x0, choice.shape[:1] + choice.shape[2:])
-    start = x0 if state is None else expand(state, x0.shape)
-    s = None if s is None else expand(s, x0.shape)
-    name = dispatch.choose("moves", backend, weights, choice, start, s, reset, x0)
-    if name == "reference":
-        return reference_selection(weights, choice, start, s, reset, x0)
-    x: Tensor = torch.ops.latchwork.move_scan(
-        weights, choice, start, s, reset, None if reset is None else x0, False, name
-    )
-    return x
+    return _scan(weights, choice, x0, s, reset, state, False, backend)
 
 
 def transformation_scan(
@@ -88,16 +78,32 @@ def transformation_scan(
     >>> transformation_scan(weights, choice, torch.tensor([[1.0, 2.0, 3.0]])).tolist()
     [[[[3.0, 1.0, 2.0]], [[3.0, 0.0, 2.0]]]]
     """
-    x0, _, state = _check_arguments(weights, choice, x0, None, reset, state)
-    _check_levels(x0, state)
+    return _scan(weights, choice, x0, None, reset, state, True, backend)
+
+
+def _scan(
+    weights: Tensor,
+    choice: Tensor,
+    x0: Tensor,
+    s: Tensor | None,
+    reset: Tensor | None,
+    state: Tensor | None,
+    sends: bool,
+    backend: str,
+) -> Tensor:
+    x0, s, state = _check_arguments(weights, choice, x0, s, reset, state)
+    if sends:
+        _check_levels(x0, state)
     x0 = expand(x0, choice.shape[:1] + choice.shape[2:])
     start = x0 if state is None else expand(state, x0.shape)
-    name = dispatch.choose("moves", backend, weights, choice, start, reset, x0)
-    if name == "reference":
+    s = None if s is None else expand(s, x0.shape)
+    name = dispatch.choose("moves", backend, weights, choice, start, s, reset, x0)
+    if name == "reference" and sends:
         return reference_transformation(weights, choice, start, reset, x0)
-    x: Tensor = torch.ops.latchwork.move_scan(
-        weights, choice, start, None, reset, None if reset is None else x0, True, name
-    )
+    if name == "reference":
+        return reference_selection(weights, choice, start, s, reset, x0)
+    start_again = None if reset is None else x0
+    x: Tensor = torch.ops.latchwork.move_scan(weights, choice, start, s, reset, start_again, sends, name)
     return x
 
 

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # torch 2.5 knows only the latter
-
 
 def forward_mode() -> bool:
     """Whether forward-mode derivatives are being taken, by torch.func.jvp or by torch.autograd.forward_ad."""
@@ -30,7 +28,7 @@ def has_tangent(*tensors: Tensor | None) -> bool:
 
 def exporting() -> bool:
     """Whether torch.export is making a graph. It is for all sizes, and `minmax_scan` is its only operation of ours."""
-    return bool(_exporting())
+    return torch.compiler.is_exporting()
 
 
 def hides_numbers() -> bool:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
     from latchwork.evaluation.diagnostics import LatchReport
 
@@ -44,35 +43,6 @@ def plot_latches(report: LatchReport) -> Figure:
     rows[-1].set_xlabel(f"state scalars, sorted by how many of the {report.steps:,} steps they hold")
     handles, labels = rows[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
-    return figure
-
-
-def plot_states(states: Tensor) -> Figure:
-    """The states of one sequence over time, one row of pictures a layer: blue below 0, white at 0, red above.
-
-    states: (n_layers, T, d_state), a row `[:, b]` of what `latch_states` returns.
-    """
-    if states.dim() != 3 or not states.numel():
-        raise ValueError(f"states must be (n_layers, T, d_state), none of them 0; got {tuple(states.shape)}")
-    Figure = _figure()
-    values = states.detach().cpu().double().numpy()
-    n_layers, T, d_state = values.shape
-    figure = Figure(figsize=(9, 1 + 1.8 * n_layers), layout="constrained")
-    rows = figure.subplots(n_layers, sharex=True, squeeze=False)[:, 0]
-    for layer, axes in enumerate(rows):
-        largest = abs(values[layer]).max() or 1.0
-        image = axes.imshow(
-            values[layer].T,
-            aspect="auto",
-            cmap="RdBu_r",
-            vmin=-largest,
-            vmax=largest,
-            interpolation="nearest",
-            extent=(0, T, d_state, 0),
-        )
-        axes.set_ylabel(f"layer {layer}")
-        figure.colorbar(image, ax=axes, pad=0.01)
-    rows[-1].set_xlabel("step")
     return figure
 
 

@@ -89,7 +89,7 @@ def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
 
 
 def _worth_a_panel(groups: Sequence[Group], varies: Callable[[Group], bool]) -> tuple[list[Group], list[str]]:
-    """The groups of the tasks of which some group varies, and the other tasks: their panel would be one flat line."""
+    """The groups of the tasks in which some group varies, and the other tasks: their panels would be flat lines."""
     tasks = list(dict.fromkeys(group.first["task"] for group in groups))
     drawn = {group.first["task"] for group in groups if varies(group)}
     return [group for group in groups if group.first["task"] in drawn], [task for task in tasks if task not in drawn]

@@ -194,14 +194,6 @@ def best_run(records: Sequence[Record]) -> Record:
     )
 
 
-def best_runs(records: Iterable[Record]) -> dict[str, Record]:
-    """For each experiment its best run, whatever the scale and batch size."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(record["experiment"], []).append(record)
-    return {name: best_run(runs) for name, runs in found.items()}
-
-
 def natural(text: str) -> list[tuple[int, int, str]]:
     """A key that sorts numbers inside words by their value.
 

@@ -28,7 +28,7 @@ class Cyclic(Automaton):
         self.m = m
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """The sum, anew at each step."""
+        """The sum, computed from the start at each step."""
         return [sum(tokens[: t + 1]) % self.m for t in range(len(tokens))]
 
 
@@ -40,7 +40,7 @@ class Parity(Cyclic):
         self.name = "parity"
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Count the ones, anew at each step."""
+        """Count the ones from the start at each step."""
         return [list(tokens[: t + 1]).count(1) % 2 for t in range(len(tokens))]
 
 
@@ -53,7 +53,7 @@ class CycleNavigation(Automaton):
         super().__init__(successor, positions, name="cycle_navigation", splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Steps forward less steps back, anew at each step."""
+        """Steps forward minus steps back, counted from the start at each step."""
         words = [list(tokens[: t + 1]) for t in range(len(tokens))]
         return [(word.count(1) - word.count(2)) % CYCLE for word in words]
 
@@ -86,7 +86,7 @@ class WordProblem(Automaton):
         super().__init__(successor, numpy.arange(len(points)), name=name, splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Where does each point go? Let the permutations act on it one after the other, anew at each step."""
+        """Where does each point go? Apply the permutations to it one after the other, from the start at each step."""
         answers = []
         for t in range(len(tokens)):
             images = []

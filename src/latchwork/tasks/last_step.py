@@ -1,4 +1,4 @@
-"""A task of which only the last answer is asked for."""
+"""A task that asks only for the last answer."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ModularArithmetic(Automaton):
         )
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Cut into terms and multiply each out, anew at each digit."""
+        """Cut into terms and multiply each out, from the start at each digit."""
         return [_value(tokens[: t + 1]) if t % 2 == 0 else IGNORE for t in range(len(tokens))]
 
 

@@ -35,7 +35,7 @@ class EvenPairs(Automaton):
         super().__init__(successor, [1, 1, 0, 1, 0], name="even_pairs", splits=splits)
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """Count the changes, anew at each step."""
+        """Count the changes from the start at each step."""
         words = [tokens[: t + 1] for t in range(len(tokens))]
         return [int(sum(a != b for a, b in pairwise(word)) % 2 == 0) for word in words]
 
@@ -56,7 +56,7 @@ class Tomita(Automaton):
         self.number = number
 
     def oracle(self, tokens: Sequence[int]) -> list[int]:
-        """The definition, anew at each step."""
+        """The definition, applied to the whole prefix at each step."""
         words = ["".join(str(token) for token in tokens[: t + 1]) for t in range(len(tokens))]
         return [int(_in_tomita(self.number, word)) for word in words]
 

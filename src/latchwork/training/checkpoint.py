@@ -73,7 +73,7 @@ def save_checkpoint(
 
 
 def find_checkpoint(folder: Path, here: Processes, tell: Tell) -> Path | None:
-    """The last checkpoint that is whole, or None if there is none at all. What is not whole is told of."""
+    """The last checkpoint that is whole, or None if there is none at all. Each broken one is reported."""
     found: Path | None = None
     if here.first:
         steps = steps_of(folder)
@@ -92,7 +92,7 @@ def find_checkpoint(folder: Path, here: Processes, tell: Tell) -> Path | None:
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, here: Processes
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Fill model and optimizer, whatever form was written and is wanted; returns the place and the plan's tensors."""
+    """Load model and optimizer, from whole or sharded files; returns the place and the plan's tensors."""
     make_state(optimizer)
     try:
         if (path / "model.safetensors").exists():
@@ -137,7 +137,7 @@ def make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def steps_of(folder: Path) -> list[int]:
-    """The steps of which there are checkpoints, whole or not."""
+    """The steps that have checkpoints, whole or not."""
     return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit()) if folder.is_dir() else []
 
 

@@ -91,9 +91,9 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    """micro: sequences that a process runs at once. context: tokens of each. accumulation: by step; a step of the
-    optimiser sees micro x accumulation sequences, shared among the processes, however many there are. order: where
-    they begin, drawn anew for each ("random"), or so that all of the text is read before any is again ("epochs").
+    """micro: sequences that a process runs at once. context: tokens of each. accumulation: by step; an optimiser step
+    sees micro x accumulation sequences, shared among all processes. order: "random" draws the start of each sequence;
+    "epochs" reads all of the text once before any of it again.
     """
 
     micro: int
@@ -111,7 +111,7 @@ class BatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
-    """Every so many steps, the mean loss of random batches of the validation split: the same ones each time."""
+    """Every `every` steps, the mean loss of random batches of the validation split: the same ones each time."""
 
     every: int = 1000
     batches: int = 2000
@@ -125,7 +125,7 @@ class ValidationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """Every so many steps, the last `keep` of them kept."""
+    """A checkpoint every `every` steps; the last `keep` of them are kept."""
 
     every: int = 1000
     keep: int = 3
@@ -137,11 +137,11 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingConfig:
-    """A run, but for where it reads, writes and computes.
+    """A run, without its corpus, folder and device.
 
-    steps: of the optimiser. vocabulary: what the corpus must have; None takes what it has. precision: "bfloat16" is
-    that of autocast, the weights being float32. tbptt: carry the state over so many windows that follow each other in
-    the text, until a document ends; None draws every window anew.
+    steps: of the optimiser. vocabulary: the size that the corpus must have; None takes any. precision: "bfloat16" is
+    autocast with float32 weights. tbptt: the number of consecutive windows over which the state is carried, until a
+    document ends; None carries no state.
 
     >>> PretrainingConfig.from_dict({"name": "mine", "stpes": 3})
     Traceback (most recent call last):

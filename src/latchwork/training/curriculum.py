@@ -1,4 +1,4 @@
-"""How learning by length goes on, and what it comes to."""
+"""The curriculum of learning by length, and its result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WORDS = 1_000_003  # numbers of batches that belong to one seed: more than any t
 class LengthCurriculum:
     """How `learn_by_length` trains; the defaults are those that learn S5 with all its 120 tokens.
 
-    learning_rate: of Adam, for all parameters, at the first length. At another it is times (shortest / length)^decay,
-    but never less than `floor` times as much. In the same measure, (length / shortest)^decay, rises the temperature of
-    the surrogate gradient of units that move whole levels: what was chosen wrongly at a low one is too sure to change.
-    shortest, longest: the first length and the last. growth: the next length is so many times this one, and at least
-    one more. threshold: the accuracy to go on at, smoothed by `smoothing` and begun again at 0 for each length. tokens:
-    of a batch, whatever the length; rows: at least so many words. clip: the largest norm of the gradient. right:
-    batches in a row at the last length without a wrong answer, after which it is learnt. steps, seconds: where to give
-    up. patience: so many steps at one length, and it is stuck.
+    learning_rate: of Adam, for all parameters, at the first length. At another length it is multiplied by
+    (shortest / length)^decay, but never by less than `floor`. The temperature of the surrogate gradient of units that
+    move whole levels rises as (length / shortest)^decay: at a low one, a wrong choice is too certain to change.
+    shortest, longest: the first and the last length. growth: the next length is this multiple of the current one, and
+    at least one more. threshold: the smoothed accuracy at which the length grows. smoothing: of the accuracy, which
+    starts from 0 at each length. tokens: of a batch, at any length. rows: the fewest words of a batch. clip: the
+    largest gradient norm. right: batches in a row without a mistake at the last length, after which the task is learnt.
+    steps, seconds: when to give up. patience: the most steps at one length; beyond it the training is stuck.
     """
 
     learning_rate: float = 5e-3
@@ -69,7 +69,7 @@ class LengthCurriculum:
         return self.learning_rate * max(self.floor, float((self.shortest / length) ** self.decay))
 
     def temperature(self, length: float) -> float:
-        """That of the surrogate gradient at a length.
+        """The temperature of the surrogate gradient at a length.
 
         >>> LengthCurriculum().temperature(8)
         2.0
@@ -91,11 +91,11 @@ class LengthCurriculum:
 
 @dataclass
 class Learning:
-    """What a training came to, as far as it went.
+    """The result of a training, so far.
 
-    stopped: "learnt", or "steps", "seconds", "stuck", "diverged"; empty while it goes on. accuracy, loss: of the last
-    batch, the accuracy smoothed. length: of the last words. tokens: all that were read. history: for each length, the
-    step before which it began, and the seconds until then.
+    stopped: "learnt", "steps", "seconds", "stuck" or "diverged"; empty while it runs. accuracy, loss: of the last
+    batch, the accuracy smoothed. length: of the last words. tokens: the number read. history: for each length, the
+    step and the seconds at which it started.
     """
 
     stopped: str = ""

@@ -147,7 +147,7 @@ def load_whole(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def copy_whole(target: Tensor, value: Tensor) -> None:
-    """Copy a tensor in one piece into one of which each process may have a part."""
+    """Copy a whole tensor into one that may be sharded over processes."""
     with torch.no_grad():
         if isinstance(target, DTensor):
             mine = distribute_tensor(value.to(target.device), target.device_mesh, target.placements)

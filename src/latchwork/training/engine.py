@@ -72,7 +72,7 @@ Watch = Callable[[Progress], None]
 
 
 class Training:
-    """One run, as one of its processes sees it. What was begun in the folder is resumed; the first process writes.
+    """One run, in one of its processes. An unfinished run in the folder is resumed; the first process writes.
 
     folder: None trains in memory alone. flops and peak: to say what part of the machine is used. stop: when it asks,
     the run saves and raises Stopped.
@@ -222,6 +222,12 @@ class Training:
         if self.watch is not None and self.last is not None and text != self.last.text:
             self.last = replace(self.last, text=text)
             self.watch(self.last)
+
+    def forget_moments(self) -> None:
+        """Make the optimizer as new: it forgets the gradients that it has seen."""
+        for state in self.optimizer.state.values():
+            for each in state.values():
+                each.zero_()
 
     def whole_model(self) -> nn.Module:
         """The model to evaluate: itself, or where each process has a part of it (FSDP), a copy in one piece.

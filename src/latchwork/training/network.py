@@ -10,7 +10,7 @@ from latchwork.models import MinMaxRNC_LM
 from latchwork.ops.cross_entropy import mean_cross_entropy
 
 
-class Network(nn.Module):
+class ModelWithLoss(nn.Module):
     """Tokens and targets to their mean loss, and the state to go on from, cut from the graph."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""The configurations by name, as data: the paper's, smaller ones, and for each the baselines of as many parameters."""
+"""The configurations by name, as data: the paper's, smaller ones, and baselines of the same size for each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from latchwork.training.config import (
 
 GPT2_VOCABULARY = 50_257
 
-# The table of the paper's appendix. Its rate was to fall over 200,000 steps, and was lowered by hand on the way, we do
-# not know where; its run ended at 100,000. It says nothing of clipping, nor of what decays.
+# The table of the paper's appendix. The schedule is for 200,000 steps; the authors also lowered the rate by hand, at an
+# unknown step, and ended the run at 100,000. The paper does not mention clipping, nor which weights decay.
 PAPER = PretrainingConfig(
     name="paper-112m",
     steps=100_000,
@@ -55,7 +55,7 @@ MEDIUM = replace(
 
 MUON = OptimizerConfig(name="muon", learning_rate=4e-3, matrix_rate=2.0, betas=(0.9, 0.99))
 
-# A laptop's budget, that of nanoGPT's small run on characters: 2,000 steps of 12 x 64.
+# The budget of nanoGPT's small run on characters, which a laptop can do: 2,000 steps of 12 x 64.
 CHARACTERS = PretrainingConfig(
     name="char-1m",
     steps=2000,
@@ -89,7 +89,7 @@ SUBWORDS = replace(
     validation=ValidationConfig(every=250, batches=50, batch_size=8),
 )
 
-# Of each configuration's baselines the sizes. Widths are those that come nearest to the number of parameters.
+# The sizes of each configuration's baselines. The widths give the nearest number of parameters.
 BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     PAPER: {
         "transformer": {"n_layers": 12, "width": 728, "heads": 14},
@@ -117,7 +117,7 @@ BASELINES: dict[PretrainingConfig, dict[str, Mapping[str, Any]]] = {
     },
 }
 
-# Learning rates: studies/characters/README.md says how they were chosen. The others have their configuration's.
+# studies/characters/README.md says how these learning rates were chosen. The other baselines use their config's.
 OPTIMIZERS = {
     "char-1m-lstm": replace(MUON, learning_rate=8e-3),
     "char-1m-gru": replace(MUON, learning_rate=8e-3),
@@ -134,8 +134,8 @@ def _baselines(ours: PretrainingConfig) -> list[PretrainingConfig]:
     return found
 
 
-# GPT-2's Transformer, as nanoGPT trains it on characters on a CPU: its README's flags, 64 learned positions, windows
-# drawn anew at every step.
+# GPT-2's Transformer as nanoGPT trains it on characters on a CPU: its README's flags, 64 learned positions, random
+# windows at every step.
 NANOGPT = replace(
     CHARACTERS,
     name="char-1m-nanogpt",

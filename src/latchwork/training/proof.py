@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from latchwork.automata.findings import Counterexample, Proof, Unknown
+from latchwork.automata.findings import Finding
 from latchwork.models import MinMaxRNC_LM
 
 
@@ -48,6 +48,6 @@ class Attempt:
     """What came of it: the model, the last result, and for each round its steps, loss, result and seconds."""
 
     model: MinMaxRNC_LM
-    result: Proof | Counterexample | Unknown
+    result: Finding
     rounds: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0

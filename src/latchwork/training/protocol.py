@@ -1,10 +1,12 @@
-"""How long to train, when to stop, how many seeds, and what a training came to. The paper's values are the defaults."""
+"""How long to train, when to stop, how many seeds, and the history of a training. Defaults: the paper's values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from latchwork.evaluation.accuracy import Accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +16,7 @@ class TrainingProtocol:
     sequences, validation_sequences: of the task's splits; None is all of them.
     window, min_delta, patience: early stopping looks at the mean validation loss of the last `window` epochs; it stops
     after `patience` epochs without a mean lower than the lowest by more than min_delta.
-    perfect: stop after so many epochs in a row in which every validation answer is right; None never.
+    perfect: stop after this many epochs in a row with every validation answer right; None never.
     seeds: repeat for at least min_seeds and at most max_seeds, until with this confidence the next would not be better
     by more than `margin` in validation accuracy. hours: the limit for all seeds and batch sizes together.
     """
@@ -54,8 +56,7 @@ class EvaluationProtocol:
     length: steps of each sequence; None is the task's. sequences: in each data set; None is the split's. One data set
     follows another, each with a seed of its own, until the bootstrap interval of the mean has the margin that
     `evaluation.statistics.wanted_margin` asks for, at least min_seeds and at most max_seeds of them.
-    shorter: pairs (steps, sequences) to evaluate besides, where the long sequences ask for answers at their end only
-    and so do not say what happens before.
+    shorter: further pairs (steps, sequences) to evaluate if the long sequences ask for answers at their end only.
     rows: sequences run at once. chunk: steps run at once. hours: the limit for one model.
     """
 
@@ -107,7 +108,7 @@ SCALES: dict[str, Scale] = {
 
 @dataclass
 class History:
-    """What a training came to. stopped: why. epochs: loss, validation and seconds of each. mode_gap: see `mode_gap`."""
+    """The course of a training: why it stopped; loss, validation and seconds of each epoch; its ModeGap."""
 
     epoch: int = 0  # epochs done
     loss: float = 0.0  # of the current epoch, summed over its answers
@@ -120,3 +121,24 @@ class History:
     mode_gap: dict[str, float] | None = None
     hours: float | None = None  # the limit
     stopped: str = ""
+
+    def add(self, loss: float, asked: int, tokens: int) -> None:
+        """Count a step of the current epoch. tokens: of all steps so far."""
+        self.loss, self.asked, self.tokens = self.loss + loss * asked, self.asked + asked, tokens
+
+    def end_epoch(self, validation: Accuracy, learning_rate: float, seconds: float) -> bool:
+        """Close the current epoch; returns whether it is the best so far. seconds: of the whole training."""
+        self.epochs.append(
+            {
+                "loss": self.loss / max(1, self.asked),
+                "validation_loss": validation.loss,
+                "validation_accuracy": validation.accuracy,
+                "learning_rate": learning_rate,
+                "seconds": seconds - self.seconds,
+            }
+        )
+        best = validation.accuracy > self.best_accuracy
+        if best:
+            self.best_epoch, self.best_accuracy = self.epoch, validation.accuracy
+        self.epoch, self.loss, self.asked, self.seconds = self.epoch + 1, 0.0, 0, seconds
+        return best

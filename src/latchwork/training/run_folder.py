@@ -1,4 +1,4 @@
-"""The folder of a run: what every training leaves on disk, whatever its plan."""
+"""The folder of a run: what every training leaves on disk, under every plan."""
 
 from __future__ import annotations
 

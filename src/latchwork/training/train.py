@@ -112,7 +112,7 @@ def train(
 ) -> History:
     """Train by the paper's protocol, and leave the model with its best weights, those of the best validation accuracy.
 
-    folder: of a run that the caller has opened; what was begun there is resumed bit for bit. stop: when it asks, a
+    folder: of a run that the caller has opened; an unfinished run there is resumed bit for bit. stop: when it asks, a
     checkpoint is written and Stopped is raised. A network that is right only with dropout on is warned of.
     """
     plan = Epochs(task, trainer, batch_size, protocol, seed, seconds_left)

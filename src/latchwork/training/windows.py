@@ -1,4 +1,4 @@
-"""Which tokens a step sees: a function of seed, step and row alone, however many processes share the rows."""
+"""The tokens of a step: a function of seed, step and row alone, for any number of processes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from latchwork.seeds import generator
 from latchwork.training.config import PretrainingConfig, at
 
 
-class Split(Protocol):
-    """What is read: `corpus.TokenSplit`."""
+class TokenSource(Protocol):
+    """The part of `corpus.TokenSplit` that is used."""
 
     starts: NDArray[numpy.int64]
 
@@ -28,10 +28,10 @@ class Split(Protocol):
 
 
 @dataclass(frozen=True)
-class Batch:
+class Windows:
     """Windows of the text: tokens (B, T), and as targets the tokens that follow each.
 
-    reset: (B, T), where a document begins. carried: whether the windows go on where those of the step before ended.
+    reset: (B, T), true where a document begins. carried: whether the windows continue those of the step before.
     """
 
     tokens: Tensor
@@ -41,23 +41,23 @@ class Batch:
 
 
 def rows_of(config: PretrainingConfig, step: int) -> int:
-    """The sequences that a step sees, of all processes together."""
+    """The number of sequences of a step, in all processes together."""
     return config.batch.micro * at(config.batch.accumulation, step)
 
 
 def share(rows: int, rank: int, world: int) -> range:
-    """The rows of one process: as many as of every other, side by side."""
+    """The rows of one process. Every process has the same number."""
     if rows % world:
         raise ValueError(f"micro x accumulation must be a multiple of the {world} processes; it is {rows}")
     return range(rank * rows // world, (rank + 1) * rows // world)
 
 
 def places(config: PretrainingConfig, tokens: int, step: int) -> NDArray[numpy.int64]:
-    """Where the windows of all rows of a step begin.
+    """The starts of the windows of all rows of a step.
 
-    order "random": every place where a window fits is as likely as any other. "epochs": the text is cut into windows,
-    which are read in a random order, all of them before the next epoch, cut elsewhere, begins. With tbptt, one place in
-    so many steps is drawn, for windows that follow each other from there.
+    order "random": every start at which a window fits is equally likely. "epochs": the text is cut into windows, which
+    are read in a random order; the next epoch cuts it elsewhere. With tbptt, a start is drawn every tbptt steps, and
+    the windows between follow it.
     """
     stream = config.tbptt or 1
     length, rows = stream * config.batch.context, rows_of(config, step)
@@ -91,7 +91,7 @@ def _check_validation(config: PretrainingConfig, tokens: int) -> None:
 
 
 def windows_before(config: PretrainingConfig, step: int) -> int:
-    """How many windows were drawn before a step, at which some are drawn."""
+    """The number of windows drawn before a step at which windows are drawn."""
     stream, pieces = config.tbptt or 1, config.batch.accumulation
     ends = [start for start, _ in pieces[1:]] + [step]
     steps = [max(0, min(end, step) - start) for (start, _), end in zip(pieces, ends, strict=True)]
@@ -99,22 +99,24 @@ def windows_before(config: PretrainingConfig, step: int) -> int:
 
 
 def in_epochs(seed: int, tokens: int, length: int, windows: NDArray[Any]) -> NDArray[numpy.int64]:
-    """Where windows begin that are numbered from the first of a run on; fewer than two at the ends are left out."""
-    many = max(1, (tokens - length + 1) // length)  # of an epoch: they fit wherever the cut begins
+    """The starts of windows, numbered from the first of a run. An epoch leaves out fewer than two windows."""
+    many = max(1, (tokens - length + 1) // length)  # of an epoch: they fit wherever the first one starts
     orders = [epoch_order(seed, tokens, length, many, int(epoch)) for epoch in windows // many]
     return numpy.array([order[place] for order, place in zip(orders, windows % many, strict=True)])
 
 
 @lru_cache(maxsize=2)  # a step may read the end of one and the beginning of the next
 def epoch_order(seed: int, tokens: int, length: int, many: int, epoch: int) -> NDArray[numpy.int64]:
-    """Where the windows of an epoch begin, in the order in which they are read."""
+    """The starts of the windows of an epoch, in the order of reading."""
     draw = generator(seed, "epoch", epoch)
     cut = draw.integers(0, tokens - many * length + 1)
     return numpy.asarray(cut + length * draw.permutation(many))
 
 
-def read_batches(config: PretrainingConfig, split: Split, step: int, rank: int = 0, world: int = 1) -> list[Batch]:
-    """The batches that one process runs in a step, one after the other, none of more than `micro` rows."""
+def read_batches(
+    config: PretrainingConfig, split: TokenSource, step: int, rank: int = 0, world: int = 1
+) -> list[Windows]:
+    """The batches that one process runs in a step, each of at most `micro` rows."""
     starts = places(config, len(split), step)[share(rows_of(config, step), rank, world)]
     context, resets = config.batch.context, config.tbptt is not None
     pieces = [starts[first : first + config.batch.micro] for first in range(0, len(starts), config.batch.micro)]
@@ -122,14 +124,14 @@ def read_batches(config: PretrainingConfig, split: Split, step: int, rank: int =
 
 
 def carries(config: PretrainingConfig, step: int) -> bool:
-    """Whether the windows of a step go on where those of the step before ended, row by row."""
+    """Whether each window of a step continues the one in the same row of the step before."""
     if config.tbptt is None or step % config.tbptt == 0:
         return False
     return rows_of(config, step) == rows_of(config, step - 1)
 
 
-def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Batch:
-    """One of the random batches that every validation of a run is made of."""
+def validation_batch(config: PretrainingConfig, split: TokenSource, number: int) -> Windows:
+    """One of the random batches of a validation, the same in every validation of a run."""
     context = config.batch.context
     _check_validation(config, len(split))
     draw = generator(config.seed, "validation", number)
@@ -137,7 +139,7 @@ def validation_batch(config: PretrainingConfig, split: Split, number: int) -> Ba
     return _read(split, starts, context, False, False)
 
 
-def _read(split: Split, starts: NDArray[Any], context: int, resets: bool, carried: bool) -> Batch:
+def _read(split: TokenSource, starts: NDArray[Any], context: int, resets: bool, carried: bool) -> Windows:
     windows = torch.from_numpy(numpy.stack([split.read(int(start), context + 1) for start in starts]))
     reset = None
     if resets:
@@ -145,4 +147,4 @@ def _read(split: Split, starts: NDArray[Any], context: int, resets: bool, carrie
         found = numpy.searchsorted(split.starts, where)
         known = found < len(split.starts)
         reset = torch.from_numpy(known & (split.starts[numpy.minimum(found, len(split.starts) - 1)] == where))
-    return Batch(windows[:, :-1], windows[:, 1:], reset, carried)
+    return Windows(windows[:, :-1], windows[:, 1:], reset, carried)

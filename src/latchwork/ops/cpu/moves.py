@@ -8,7 +8,7 @@ from torch import Tensor
 from latchwork.ops.cpu import kernel
 from latchwork.ops.cpu.abi import NO_SUCH_CHOICE, Moves
 from latchwork.ops.cpu.kernel import attach, empty, inner_contiguous
-from latchwork.ops.torch.moves import Gradients, check_choice
+from latchwork.ops.torch.moves import Gradients, check_choice, new_gradients
 
 
 def unfit(weights: Tensor) -> str | None:
@@ -41,18 +41,18 @@ def backward(
     sends: bool,
 ) -> Gradients:
     """The surrogate gradients, in one pass over time; every sum is in the order of ops/torch/moves.py."""
-    grad_weights = empty(torch.Size((*choice.shape, choice.shape[-1] + (s is not None))), state)
-    grad_state = state.new_zeros(state.shape)
-    grad_s, grad_x0 = (None if a is None else state.new_zeros(state.shape) for a in (s, reset))
+    gradients = grad_weights, grad_state, grad_s, grad_x0 = new_gradients(
+        lambda like, shape: empty(shape, like), choice, state, s, reset
+    )
     if choice.numel() == 0:
-        return grad_weights, grad_state, grad_s, grad_x0
+        return gradients
     choice, x, grad = (inner_contiguous(a, 2) for a in (choice, x, grad))
     state, s, x0 = _starts(state, s, x0)
     moves = _moves(choice, x, state, s, reset, x0, sends)
     attach(moves, time=True, grad=grad, grad_weights=grad_weights)
     attach(moves, time=False, grad_state=grad_state, grad_s=grad_s, grad_x0=grad_x0)
     kernel.call("latchwork_move_back", moves)
-    return grad_weights, grad_state, grad_s, grad_x0
+    return gradients
 
 
 def _starts(state: Tensor, s: Tensor | None, x0: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:

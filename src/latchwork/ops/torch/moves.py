@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from latchwork.ops.torch.scan import broadcast_reset
+from latchwork.ops.torch.scan import broadcast_reset, reset_carry, states_before
 from latchwork.ops.transforms import hides_numbers
 
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # of weights, state, s and x0, where these are
@@ -21,6 +23,15 @@ def check_choice(choice: Tensor, options: int) -> None:
         return
     if not 0 <= int(choice.amin()) <= int(choice.amax()) < options:
         raise ValueError(f"choice must be at least 0 and less than {options}; got {choice.amin()} to {choice.amax()}")
+
+
+def new_gradients(
+    empty: Callable[[Tensor, torch.Size], Tensor], choice: Tensor, state: Tensor, s: Tensor | None, reset: Tensor | None
+) -> Gradients:
+    """Tensors for a kernel to write, from empty(like, shape); it writes all of the first, and adds to the zeros."""
+    grad_weights = empty(state, torch.Size((*choice.shape, choice.shape[-1] + (s is not None))))
+    grad_s, grad_x0 = (None if each is None else state.new_zeros(state.shape) for each in (s, reset))
+    return grad_weights, state.new_zeros(state.shape), grad_s, grad_x0
 
 
 def forward(
@@ -67,13 +78,8 @@ def backward(
             carry = places.scatter_add_(-1, choice[:, t], now)[..., :degree]
             grad_s = grad_s + now.masked_fill(choice[:, t] != degree, 0)
         if reset is not None:
-            here = broadcast_reset(reset[:, t], carry)
-            grad_x0 = torch.where(here, grad_x0 + carry, grad_x0)
-            carry = carry.masked_fill(here, 0)
-    before = torch.cat([state.unsqueeze(1), x], 1)[:, :-1]
-    if reset is not None and x0 is not None:
-        before = torch.where(broadcast_reset(reset, before), x0.unsqueeze(1), before)
-    before = before.to(wide)
+            carry, grad_x0 = reset_carry(reset[:, t], carry, grad_x0)
+    before = states_before(x, state, reset, x0).to(wide)
     if sends:
         grad_weights = before.unsqueeze(-1) * total.unsqueeze(-2)
     else:

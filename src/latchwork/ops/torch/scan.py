@@ -113,6 +113,12 @@ def states_before(x: Tensor, state: Tensor, reset: Tensor | None, x0: Tensor | N
     return before
 
 
+def reset_carry(reset: Tensor, carry: Tensor, grad_x0: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient that goes on to the step before, and that of x0: where reset (B,) is true, x0 takes the carry."""
+    now = broadcast_reset(reset, carry)
+    return carry.masked_fill(now, 0), torch.where(now, grad_x0 + carry, grad_x0)
+
+
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]  # of r, s, state and x0; x0 has none without reset
 
 
@@ -142,9 +148,7 @@ def _backward_one(
         torch.add(grad_t, carry, out=total_t)
         carry = (total_t * half_max_t).mul_(half_min_t).masked_fill_(blocked_t, 0)
         if reset is not None:
-            now = broadcast_reset(reset[:, t], carry)
-            grad_x0 = torch.where(now, grad_x0 + carry, grad_x0)
-            carry = carry.masked_fill_(now, 0)
+            carry, grad_x0 = reset_carry(reset[:, t], carry, grad_x0)
     shared = total * half_max
     grad_m = shared.masked_fill(m < s, 0)
     grad_r = (grad_m * half_min).masked_fill_(r > before, 0)
@@ -170,8 +174,6 @@ def _backward_n(
         torch.div(grad_t + carry, count_t, out=share_t)
         carry = torch.where(to_x_t, share_t.unsqueeze(-1) * half_t, 0.0).sum(-2)
         if reset is not None:
-            now = broadcast_reset(reset[:, t], carry)
-            grad_x0 = torch.where(now, grad_x0 + carry, grad_x0)
-            carry = carry.masked_fill_(now, 0)
+            carry, grad_x0 = reset_carry(reset[:, t], carry, grad_x0)
     grad_r = torch.where(hit_m & ~(r > before_k), share.unsqueeze(-1) * half, 0.0)
     return grad_r, torch.where(hit_s, share, 0.0), carry, grad_x0

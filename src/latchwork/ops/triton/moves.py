@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from latchwork.ops.torch.moves import Gradients
+from latchwork.ops.torch.moves import Gradients, new_gradients
 from latchwork.ops.triton import scan
 from latchwork.ops.triton.scan import device_of, power_of_two, strided
 
@@ -50,11 +50,9 @@ def backward(
     """The surrogate gradients. The sum over the places of a unit has an order of its own."""
     from latchwork.ops.triton.moves_kernels import move_back_kernel
 
-    grad_weights = state.new_empty(*choice.shape, choice.shape[-1] + (s is not None))
-    grad_state = state.new_zeros(state.shape)
-    grad_s, grad_x0 = (None if a is None else state.new_zeros(state.shape) for a in (s, reset))
+    gradients = grad_weights, grad_state, grad_s, grad_x0 = new_gradients(Tensor.new_empty, choice, state, s, reset)
     if choice.numel() == 0:
-        return grad_weights, grad_state, grad_s, grad_x0
+        return gradients
     grid, sizes = _plan(choice, sends)
     with device_of(choice):
         move_back_kernel[grid](
@@ -67,7 +65,7 @@ def backward(
             **strided("b", state=state, s=s, x0=x0),
             **sizes,
         )
-    return grad_weights, grad_state, grad_s, grad_x0
+    return gradients
 
 
 def _plan(choice: Tensor, sends: bool) -> tuple[tuple[int, int], dict[str, Any]]:

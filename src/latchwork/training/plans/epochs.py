@@ -16,7 +16,7 @@ from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.distributed import Processes, whole_tensors
 from latchwork.training.engine import DivergedError, Training
 from latchwork.training.groups import ends_of, groups
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.plan import Outcome, Plan, Step, deal
 from latchwork.training.protocol import History, TrainingProtocol
 from latchwork.training.trainer import Trainer
@@ -49,7 +49,7 @@ class Epochs(Plan):
         self.at_end = False  # whether the last batch of an epoch is done
 
     def network(self, model: nn.Module) -> nn.Module:
-        return Network(model)
+        return ModelWithLoss(model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return self.trainer.make_optimizer(model.parameters())
@@ -72,9 +72,8 @@ class Epochs(Plan):
         return Outcome(loss, tokens=int(ends_of(batch).sum()), asked=int((batch.targets != IGNORE).sum()))
 
     def observe(self, training: Training, step: Step) -> None:
-        history, place = self.history, training.place
-        history.loss, history.asked = history.loss + step.loss * step.asked, history.asked + step.asked
-        history.tokens = place.tokens
+        place = training.place
+        self.history.add(step.loss, step.asked, place.tokens)
         if place.seconds + place.evaluation_seconds > min(self.protocol.hours * 3600, self.seconds_left):
             self.stopped = "time limit"
         self.at_end = place.step % self.per_epoch == 0
@@ -89,19 +88,9 @@ class Epochs(Plan):
         model = training.whole_model()
         found = measure(model, self.validation, self.validation_ends)
         spent = place.seconds + place.evaluation_seconds + time.monotonic() - start
-        epoch = {
-            "loss": history.loss / max(1, history.asked),
-            "validation_loss": found.loss,
-            "validation_accuracy": found.accuracy,
-            "learning_rate": self.rate(max(0, place.step - 1)),
-            "seconds": spent - history.seconds,
-        }
-        if found.accuracy > history.best_accuracy:
-            history.best_epoch, history.best_accuracy = history.epoch, found.accuracy
+        if history.end_epoch(found, self.rate(max(0, place.step - 1)), spent):
             self.best = {name: each.clone() for name, each in whole_tensors(training.model).items()}
-        history.epochs.append(epoch)
-        history.epoch, history.loss, history.asked, history.seconds = history.epoch + 1, 0.0, 0, spent
-        training.log(epoch)
+        training.log(history.epochs[-1])
         self.stopped = history.stopped = self.stopped or self.protocol.why_stop(history.epochs)
         if self.stopped:
             gap = mode_gap(model, Batch(*(each[:COMPARED] for each in self.data)), self.ends[:COMPARED])

@@ -1,9 +1,8 @@
-"""Language models: a given number of steps over windows of a text, validated every so many."""
+"""Language models: a given number of steps over windows of a text, validated at intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from math import exp
 from typing import Any
@@ -17,10 +16,10 @@ from latchwork.modules.state import State
 from latchwork.training.config import PretrainingConfig
 from latchwork.training.distributed import Processes
 from latchwork.training.engine import Training
-from latchwork.training.network import Network
+from latchwork.training.network import ModelWithLoss
 from latchwork.training.optimizer import make_optimizer, set_step
 from latchwork.training.plan import Outcome, Plan
-from latchwork.training.windows import Batch, Split, read_batches, rows_of, share, validation_batch
+from latchwork.training.windows import TokenSource, Windows, read_batches, rows_of, share, validation_batch
 
 VALIDATION = "validation"
 
@@ -30,7 +29,7 @@ class Steps(Plan):
 
     save_seconds = None
 
-    def __init__(self, config: PretrainingConfig, splits: tuple[Split, Split], world: int = 1) -> None:
+    def __init__(self, config: PretrainingConfig, splits: tuple[TokenSource, TokenSource], world: int = 1) -> None:
         share(rows_of(config, 0), 0, world)  # an error now rather than at the first step
         self.config, self.name, self.seed = config, config.name, config.seed
         self.train_split, self.validation_split = splits
@@ -42,7 +41,7 @@ class Steps(Plan):
         self.validation: Estimate | None = None
 
     def network(self, model: nn.Module) -> nn.Module:
-        return Network(model)
+        return ModelWithLoss(model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return make_optimizer(model, self.config.optimizer)
@@ -50,26 +49,23 @@ class Steps(Plan):
     def set_optimizer(self, optimizer: torch.optim.Optimizer, step: int) -> float:
         return set_step(optimizer, self.config, step)
 
-    def batches(self, step: int, rank: int, world: int) -> list[tuple[tuple[int, Batch], float]]:
+    def batches(self, step: int, rank: int, world: int) -> list[tuple[tuple[int, Windows], float]]:
         rows = rows_of(self.config, step)
         found = read_batches(self.config, self.train_split, step, rank, world)
         return [((place, batch), len(batch.tokens) / rows) for place, batch in enumerate(found)]
 
-    def loss(self, network: nn.Module, batch: tuple[int, Batch]) -> Outcome:
+    def loss(self, network: nn.Module, batch: tuple[int, Windows]) -> Outcome:
         place, windows = batch
         loss, after = self._run(network, windows, self.states[place] if windows.carried else None)
         if self.config.tbptt is not None:
             self.next_states[place] = after
         return Outcome(loss, tokens=windows.tokens.numel())
 
-    def _run(self, network: nn.Module, batch: Batch, state: State | None) -> Any:
+    def _run(self, network: nn.Module, batch: Windows, state: State | None) -> Any:
         device = next(network.parameters()).device
         reset = None if batch.reset is None else batch.reset.to(device)
-        with self._precision(device):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return network(batch.tokens.to(device), batch.targets.to(device), state, reset)
-
-    def _precision(self, device: torch.device) -> AbstractContextManager[Any]:
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16")
 
     def observe(self, training: Training, step: Any) -> None:
         self.step = step.number + 1

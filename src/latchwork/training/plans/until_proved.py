@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latchwork.automata import findings
 from latchwork.automata.certify import certify
-from latchwork.automata.findings import Counterexample, Proof, Unknown
+from latchwork.automata.findings import Finding, Proof, Unknown, from_dict, to_dict
 from latchwork.automata.sampler import Sampler
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
@@ -45,9 +44,7 @@ class UntilProved(Plan):
         self.pinned: list[list[int]] = []
         self.near: list[list[int]] = []
         self.rounds: list[dict[str, Any]] = []
-        self.result: Proof | Counterexample | Unknown = Unknown(
-            "nothing has been tried", 0, 0.0, advice="allow at least one round"
-        )
+        self.result: Finding = Unknown("nothing has been tried", 0, 0.0, advice="allow at least one round")
 
     def rate(self, step: int) -> float:
         rate = self.protocol.later_rate if self.rounds else self.protocol.learning_rate
@@ -105,9 +102,7 @@ class UntilProved(Plan):
         self.rounds.append(described)
         training.tell(f"round {len(self.rounds)}: {self.steps} steps, loss {self.last:.4f}, {result}")
         self.began, self.steps, self.right, self.spent = training.place.step, 0, 0, training.place.seconds
-        for state in training.optimizer.state.values():  # as a new optimizer
-            for each in state.values():
-                each.zero_()
+        training.forget_moments()
         if isinstance(result, Proof):
             self.stopped = "proved"
         elif len(self.rounds) >= self.protocol.rounds:
@@ -115,19 +110,12 @@ class UntilProved(Plan):
 
     def state(self) -> dict[str, Any]:
         names = ("began", "spent", "steps", "right", "last", "pinned", "near", "rounds")
-        plain = self.result if isinstance(self.result, Proof) else replace(self.result, machine=None)
-        result = {"name": type(self.result).__name__, **asdict(plain)}
-        return {**{name: getattr(self, name) for name in names}, "result": result}
+        return {**{name: getattr(self, name) for name in names}, "result": to_dict(self.result)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        values = dict(state)
-        result = dict(values.pop("result"))
-        kind = getattr(findings, result.pop("name"))
-        self.result = kind(**{key: tuple(each) if isinstance(each, list) else each for key, each in result.items()})
-        if not isinstance(self.result, Proof):
-            self.result = replace(self.result, machine=self.machine)
-        for name, value in values.items():
+        for name, value in state.items():
             setattr(self, name, float("nan") if value is None else value)  # JSON has no NaN
+        self.result = from_dict(state["result"], self.machine)
 
     def progress(self, step: int) -> tuple[float, float | None, str]:
         return len(self.rounds), self.protocol.rounds, f"round {len(self.rounds) + 1} step {self.steps}"
