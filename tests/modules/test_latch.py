@@ -102,6 +102,7 @@ def test_time_first_unbatched_and_batch_first_agree(bidirectional):
     latch.batch_first = False
     other, after = latch(u.transpose(0, 1))
     assert torch.equal(other.transpose(0, 1), y)
+    assert other.is_contiguous()
     assert torch.equal(after.x, state.x)
     alone, single = latch(u[1])
     close(alone, y[1])

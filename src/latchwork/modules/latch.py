@@ -161,7 +161,7 @@ class Latch(nn.Module):
             input, reset = input.transpose(0, 1), None if reset is None else reset.transpose(0, 1)
         self.check_state(state, input.shape[0])
         y, after = self.run(input, state, self._read_lengths(lengths, input), reset)
-        return y if self.batch_first else y.transpose(0, 1), after
+        return y if self.batch_first else y.transpose(0, 1).contiguous(), after  # so that `output.view` works
 
     def initial_state(self, batch_size: int) -> LatchState:
         """The state before the first step, as `state=None` means it."""
