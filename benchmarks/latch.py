@@ -1,12 +1,14 @@
 """Latch beside nn.LSTM and nn.GRU, two layers, equal parameters, side by side: python benchmarks/latch.py
 
-Forward and backward at three shapes, one step of a stream, and the memory of a long sequence. Contenders take turns,
-call by call; each figure is a median. With one thread it is processor time, which a busy machine changes least, with
-two the time on the clock. Goals are printed whether they were reached or not. Writes benchmarks/results/latch.json.
+Forward and backward at three shapes, one step of a stream (by Latch.stream, and by a plain call with the state given
+back), and the memory of a long sequence. Contenders take turns, call by call; each figure is a median. With one thread
+it is processor time, which a busy machine changes least, with two the time on the clock. Goals are printed whether they
+were reached or not. Writes benchmarks/results/latch.json.
 """
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -57,19 +59,28 @@ def learn(layer: nn.Module, u: torch.Tensor) -> Callable[[], None]:
 
 
 def stream(layer: nn.Module) -> Callable[[], None]:
-    """STEPS single steps of one row."""
+    """STEPS single steps of one row, by `layer.stream` where there is one."""
+    if not isinstance(layer, Latch):
+        return call_steps(layer)
     u = torch.randn(STEPS, 1, FEATURES)
+
+    def call() -> None:
+        step = layer.stream()
+        for each in u:
+            step(each)
+
+    return call
+
+
+def call_steps(layer: nn.Module) -> Callable[[], None]:
+    """STEPS single steps of one row, each a call of the layer."""
+    u = torch.randn(STEPS, 1, 1, FEATURES)
 
     @torch.no_grad()
     def call() -> None:
-        if isinstance(layer, Latch):
-            step = layer.stream()
-            for each in u:
-                step(each)
-        else:
-            state = None
-            for each in u:
-                _, state = layer(each.unsqueeze(0), state)
+        state = None
+        for each in u:
+            _, state = layer(each, state)
 
     return call
 
@@ -92,7 +103,9 @@ def run(hidden: int, threads: int, repeats: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
 
     def add(what: str, shape: tuple[int, int], **found: object) -> None:
-        rows.append({"hidden": hidden, "threads": threads, "what": what, "shape": shape, "parameters": counts, **found})
+        load = round(os.getloadavg()[0], 1)
+        settings = {"hidden": hidden, "threads": threads, "what": what, "shape": shape, "parameters": counts}
+        rows.append({**settings, "load": load, **found})
 
     clock = time.process_time if threads == 1 else time.perf_counter
     with threads_set_to(threads):
@@ -101,8 +114,12 @@ def run(hidden: int, threads: int, repeats: int) -> list[dict[str, object]]:
             u = torch.randn(*shape, FEATURES)
             calls = {kind: learn(layer, u) for kind, layer in layers.items()}
             add("forward, backward", shape, seconds=turns(calls, repeats, clock))
-        found = turns({kind: stream(layer.eval()) for kind, layer in layers.items()}, 5 * repeats, clock)
-        add("step of a stream", (1, 1), seconds={kind: seconds / STEPS for kind, seconds in found.items()})
+        calls = {kind: stream(layer.eval()) for kind, layer in layers.items()}
+        calls["called"] = call_steps(layers["latch"])
+        found = {kind: seconds / STEPS for kind, seconds in turns(calls, 5 * repeats, clock).items()}
+        called = found.pop("called")
+        add("step of a stream", (1, 1), seconds=found)
+        add("step by a call", (1, 1), seconds={**found, "latch": called})
     if threads == 1:
         memory = {kind: in_fresh_process(__file__, "--peak", kind, "--hidden", hidden) for kind in ("latch", "lstm")}
         add("memory", (1, 16_384), memory=memory)

@@ -10,7 +10,8 @@ def tick(clock, step):
     """Sine and cosine of one step's number."""
     waves = [(math.sin, math.cos)] * len(clock.periods)
     angles = [2 * math.pi * (step % period) / period for period in clock.periods.tolist()]
-    return torch.tensor([wave(angle) for pair, angle in zip(waves, angles, strict=True) for wave in pair])
+    numbers = [wave(angle) for pair, angle in zip(waves, angles, strict=True) for wave in pair]
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def run_direction(module, u, ticks, conv, x):

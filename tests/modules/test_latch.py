@@ -84,6 +84,16 @@ def test_a_packed_sequence_gives_what_lengths_give(bidirectional, sort):
     assert again.batch_sizes.equal(packed_again.batch_sizes)
 
 
+def test_a_packed_sequence_keeps_its_own_order_of_sequences_of_one_length():
+    latch, sequences, order = make(), [draw(n) for n in (5, 7, 5, 7)], [3, 1, 2, 0]
+    batch = pack_sequence([sequences[each] for each in order])
+    packed = PackedSequence(batch.data, batch.batch_sizes, torch.tensor(order))
+    y, _ = latch(packed)
+    assert y.sorted_indices.tolist() == order
+    for row, sequence in zip(pad_packed_sequence(y, batch_first=True)[0], sequences, strict=True):
+        close(row[: len(sequence)], latch(sequence)[0])
+
+
 @both
 def test_time_first_unbatched_and_batch_first_agree(bidirectional):
     latch = make(bidirectional=bidirectional)
@@ -92,6 +102,7 @@ def test_time_first_unbatched_and_batch_first_agree(bidirectional):
     latch.batch_first = False
     other, after = latch(u.transpose(0, 1))
     assert torch.equal(other.transpose(0, 1), y)
+    assert other.is_contiguous()
     assert torch.equal(after.x, state.x)
     alone, single = latch(u[1])
     close(alone, y[1])
@@ -177,6 +188,7 @@ def test_a_sequence_of_no_steps_keeps_its_state(bidirectional):
     _, after = latch(u, state, lengths=[2, 0])
     for one, other in zip(state, after, strict=True):
         assert torch.equal(one[:, 1], other[:, 1])
+    assert latch(u[:0], lengths=[])[0].shape == (0, 4, y.shape[2])
     y, same = latch(u[:, :0], state)
     assert y.shape == (2, 0, HIDDEN * (2 if bidirectional else 1))
     assert same is state
@@ -238,10 +250,20 @@ def test_dropout_is_one_mask_for_the_whole_sequence_between_layers():
     close(latch(u)[0], latch(u)[0])
 
 
+def wave(period):
+    angle = 2 * torch.pi * torch.arange(period, dtype=torch.float64) / period
+    return torch.stack((angle.sin(), angle.cos()), 1)
+
+
 def test_the_clock_is_exact_at_any_step_and_can_be_left_out():
     clock = Clock([3, 1000])
     assert torch.equal(clock(torch.tensor(3_000_000_001)), clock(torch.tensor(1)))
     assert make(clock=False).clock is None
+    with torch.device("meta"):
+        bare = Clock([3, 1000])
+    for moved in (Clock([3, 1000]).bfloat16().double(), bare.to_empty(device="cpu").double()):
+        close(moved(torch.tensor([1001]))[0, 2:], moved(torch.tensor([1]))[0, 2:], 0)
+        close(moved.table, torch.cat([wave(each) for each in (3, 1000)]), 1e-15)
     latch = make()
     state = latch.initial_state(1)._replace(step=torch.tensor([[24]]))  # 3 and 8 divide it
     u = draw(1, 5)
@@ -337,6 +359,7 @@ def test_dropout_of_one_layer_is_warned_of():
         (lambda latch, u: latch(u[..., :2]), r"input must be \(B, T, input_size = 3\)"),
         (lambda latch, u: latch(u[None]), "input must be"),
         (lambda latch, u: latch(u.long()), "input must be floating-point numbers; got torch.int64"),
+        (lambda latch, u: latch(u.float()), "input must be torch.float64, as the weights are; got torch.float32"),
         (lambda latch, u: latch([1.0]), "input must be a tensor or a PackedSequence; got list"),
         (lambda latch, u: latch(u, lengths=[1]), r"lengths must be integers \(B,\) = \(2,\)"),
         (lambda latch, u: latch(u, lengths=[1.0, 2.0]), "lengths must be integers"),
@@ -345,6 +368,8 @@ def test_dropout_of_one_layer_is_warned_of():
         (lambda latch, u: latch(u[0], lengths=[5]), "lengths must be None for an unbatched sequence"),
         (lambda latch, u: latch(u, reset=torch.zeros(2, 5)), "reset must be bool"),
         (lambda latch, u: latch(u, reset=torch.zeros(2, 4).bool()), r"reset must be bool \(B, T\) = \(2, 5\)"),
+        (lambda latch, u: latch(u, reset=[[True]]), "reset must be a tensor; got list"),
+        (lambda latch, u: latch(u, latch.initial_state(2)._replace(step=torch.zeros(1, 2))), "step must be integers"),
         (lambda latch, u: latch(u, (u, u)), "state must be a LatchState"),
         (lambda latch, u: latch(u, latch.initial_state(3)), r"state.conv must be \(2, 2, 6\) for this input"),
         (lambda latch, u: latch(u[0], latch.initial_state(1)), "state"),

@@ -44,6 +44,14 @@ def test_a_compiled_latch_is_one_graph_and_the_same(bidirectional):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_a_compiled_latch_refuses_the_state_of_another_batch():
+    torch._dynamo.reset()
+    latch = make()
+    compiled = torch.compile(latch, fullgraph=True, backend="eager")
+    with pytest.raises(ValueError, match=r"first must be \(2, 12\); got \(1, 12\)"):
+        compiled(torch.randn(2, 40, 3), latch.initial_state(1))
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_an_exported_latch_takes_any_batch_and_length(bidirectional):
     latch = make(bidirectional=bidirectional).eval()

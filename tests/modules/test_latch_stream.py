@@ -24,6 +24,15 @@ def test_steps_of_a_stream_are_the_whole_and_hand_their_state_back(options):
         torch.testing.assert_close(one, other)
 
 
+def test_a_stream_keeps_the_weights_that_it_was_made_with():
+    latch, u = Latch(3, 10, 2, batch_first=True), torch.randn(1, 1, 3)
+    stream, expected = latch.stream(), latch(u)[0][0].detach()
+    with torch.no_grad():
+        for each in latch.parameters():
+            each.add_(1)
+    torch.testing.assert_close(stream(u[0]), expected)
+
+
 def test_a_stream_refuses_what_it_cannot_do():
     with pytest.raises(TypeError, match="latch must be a Latch; got LSTM"):
         LatchStream(torch.nn.LSTM(2, 3))
@@ -32,6 +41,8 @@ def test_a_stream_refuses_what_it_cannot_do():
     latch = Latch(2, 3)
     with pytest.raises(ValueError, match="rows are at one step"):
         latch.stream(latch.initial_state(2)._replace(step=torch.tensor([[0, 1]])))
+    with pytest.raises(ValueError, match=r"state.x must be \(1, 1, 3\)"):
+        latch.stream(Latch(2, 3, state_size=4).initial_state(1))
     with pytest.raises(ValueError, match=r"u must be \(B, input_size\) = \(2, 2\); got \(1, 2\)"):
         latch.stream(batch_size=2)(torch.zeros(1, 2))
     latch.layers[0].layer.ffn.register_forward_hook(lambda *_: None)

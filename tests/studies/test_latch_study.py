@@ -52,7 +52,8 @@ def test_a_run_has_the_parameters_that_are_allowed_and_leaves_a_record(kind):
 def test_the_page_is_what_the_records_give():
     pytest.importorskip("scipy")
     report = load("report")
-    assert report["cell"]([0.9, 0.9, 0.96]) == "92.0 ± 8.6 (3)"
+    assert report["cell"]([0.9, 0.9, 0.96]) == "92.0, 90.0 to 96.0 (3)"
+    assert report["cell"]([0.9, 0.9, 0.92, 0.9, 0.96]) == "91.6 ± 3.2 (5)"
     page = report["PAGE"].read_text()
     lines = report["accuracy_table"](report["RESULTS"])
     assert report["fill"](page, "accuracy", lines) == page

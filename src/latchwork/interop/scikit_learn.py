@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -174,11 +175,16 @@ class _Reader(nn.Module):
 
     def __init__(self, options: LatchClassifier, classes: int) -> None:
         super().__init__()
-        width = options.hidden_size
-        names = ("num_layers", "bidirectional", "clock", "periods", "dropout")
+        width, layers = (
+            index(options.hidden_size),
+            index(options.num_layers),
+        )  # a grid of numpy's has integers of its own
+        names = ("bidirectional", "clock", "periods", "dropout")
         self.embedding = nn.Embedding(len(options.symbols_) + 1, width, 0) if options.reads_symbols_ else None
         features = width if options.reads_symbols_ else options.n_features_
-        self.latch = Latch(features, width, batch_first=True, **{name: getattr(options, name) for name in names})
+        self.latch = Latch(
+            features, width, layers, batch_first=True, **{name: getattr(options, name) for name in names}
+        )
         self.head = nn.Linear((4 if options.bidirectional else 2) * width, classes)
 
     def forward(self, rows: list[Tensor]) -> Tensor:

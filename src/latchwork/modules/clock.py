@@ -33,12 +33,10 @@ class Clock(nn.Module):
             raise ValueError(wrong)
         if any(type(each) is not int or each < 2 for each in periods) or sum(periods) > LONGEST:
             raise ValueError(wrong)
-        rows = [(_exact(sin, k, each), _exact(cos, k, each)) for each in periods for k in range(each)]
-        starts = [sum(periods[:number]) for number in range(len(periods))]
         self.width = 2 * len(periods)
-        self.register_buffer("table", torch.tensor(rows), persistent=False)
-        self.register_buffer("periods", torch.tensor(list(periods)), persistent=False)
-        self.register_buffer("starts", torch.tensor(starts), persistent=False)
+        self._periods = tuple(periods)
+        for name, value in self._tables(None, None).items():
+            self.register_buffer(name, value, persistent=False)
 
     def forward(self, steps: Tensor) -> Tensor:
         """Steps, integers of any shape, the first step being 0. Returns (..., 2 P)."""
@@ -47,7 +45,24 @@ class Clock(nn.Module):
 
     def extra_repr(self) -> str:
         """The periods."""
-        return ", ".join(map(str, self.periods.tolist()))
+        return ", ".join(map(str, self._periods))
+
+    def _tables(self, device: torch.device | None, dtype: torch.dtype | None) -> dict[str, Tensor]:
+        """The buffers, by name."""
+        waves = [(_exact(sin, k, each), _exact(cos, k, each)) for each in self._periods for k in range(each)]
+        starts = [sum(self._periods[:number]) for number in range(len(self._periods))]
+        return {
+            "table": torch.tensor(waves, device=device, dtype=dtype),
+            "periods": torch.tensor(self._periods, device=device),
+            "starts": torch.tensor(starts, device=device),
+        }
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Clock:
+        """Moved or cast, or made anew without its values (`to_empty`): the tables are computed again, not rounded."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in self._tables(self.table.device, self.table.dtype).items():
+            setattr(self, name, value)
+        return self
 
 
 def _exact(wave: Callable[[float], float], k: int, period: int) -> float:

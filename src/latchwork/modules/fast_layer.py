@@ -44,9 +44,9 @@ def plan(
 
     With drives, only the steps after them are computed, and the caller has checked that the parts are as made.
     """
-    before, x = (None, None) if state is None else state
-    if distributed.is_split():
+    if distributed.is_split() or (drives is None and not _is_worth_it(u)):
         return None
+    before, x = (None, None) if state is None else state
     fits = (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
     if drives is None and not fits:
         return None
@@ -106,9 +106,14 @@ def _is_plain(neuron: MinMaxNeuron) -> bool:
     return len(neuron.cells) == 1 and type(cell) is ScalarCell and cell.levels is None
 
 
+def _is_worth_it(u: Tensor) -> bool:
+    """Whether the kernel is faster for inputs of these sizes. In a compiled graph the number of rows is open."""
+    return u.shape[2] <= WIDEST and (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST)
+
+
 def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernel can compute this layer with these tensors, and is faster."""
-    if u.shape[2] > WIDEST or not (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST):
+    if not _is_worth_it(u):
         return False
     ffn, neuron = layer.ffn, layer.neuron
     if ffn.act_fn not in ops.ACTIVATIONS or (neuron.dropout.training and neuron.dropout.p):

@@ -20,6 +20,7 @@ from latchwork.modules.linear import Linear
 from latchwork.modules.neuron import MinMaxNeuron
 from latchwork.modules.sequences import at_step, inside, reverse, reverse_reset
 from latchwork.modules.state import State
+from latchwork.ops.arguments import autocasts
 
 if TYPE_CHECKING:
     from latchwork.modules.latch_stream import LatchStream
@@ -153,14 +154,14 @@ class Latch(nn.Module):
             if lengths is not None:
                 raise ValueError("lengths must be None for an unbatched sequence (T, input_size)")
             whole = None if state is None else state.map(lambda each: each.unsqueeze(1))
-            self._check_state(whole, 1, "")
+            self.check_state(whole, 1, batched=False)
             y, after = self.run(input.unsqueeze(0), whole, None, None if reset is None else reset.unsqueeze(0))
             return y.squeeze(0), after.map(lambda each: each.squeeze(1))
         if not self.batch_first:
             input, reset = input.transpose(0, 1), None if reset is None else reset.transpose(0, 1)
-        self._check_state(state, input.shape[0], "B, ")
+        self.check_state(state, input.shape[0])
         y, after = self.run(input, state, self._read_lengths(lengths, input), reset)
-        return y if self.batch_first else y.transpose(0, 1), after
+        return y if self.batch_first else y.transpose(0, 1).contiguous(), after  # so that `output.view` works
 
     def initial_state(self, batch_size: int) -> LatchState:
         """The state before the first step, as `state=None` means it."""
@@ -248,12 +249,13 @@ class Latch(nn.Module):
             raise ValueError("lengths and reset must be None for a PackedSequence, which says its lengths itself")
         rows, sizes = pad_packed_sequence(input, batch_first=True)
         self._check(rows if self.batch_first else rows.transpose(0, 1), None)
-        self._check_state(state, rows.shape[0], "B, ")
+        self.check_state(state, rows.shape[0])
         y, after = self.run(rows, state, sizes.to(rows.device), None)
-        packed = pack_padded_sequence(y, sizes, batch_first=True, enforce_sorted=False)
-        if input.sorted_indices is None:
-            packed = PackedSequence(packed.data, packed.batch_sizes)
-        return packed, after
+        order = input.sorted_indices  # row k of the output's data belongs to row k of the input's
+        if order is not None:
+            y, sizes = y.index_select(0, order), sizes[order.to(sizes.device)]
+        data = pack_padded_sequence(y, sizes, batch_first=True).data
+        return PackedSequence(data, input.batch_sizes, order, input.unsorted_indices), after
 
     def _check(self, input: Tensor, reset: Tensor | None) -> None:
         """Raise an error that names the argument that is wrong, what it must be and what it was."""
@@ -266,13 +268,20 @@ class Latch(nn.Module):
             )
         if not input.is_floating_point():
             raise TypeError(f"input must be floating-point numbers; got {input.dtype}")
-        if reset is not None and (reset.dtype != torch.bool or reset.shape != input.shape[:-1]):
+        if input.dtype != (dtype := self.norm.weight.dtype) and not autocasts(input):
+            raise TypeError(f"input must be {dtype}, as the weights are; got {input.dtype}")
+        if reset is None:
+            return
+        if not isinstance(reset, Tensor):
+            raise TypeError(f"reset must be a tensor; got {type(reset).__name__}")
+        if reset.dtype != torch.bool or reset.shape != input.shape[:-1]:
             expected = f"{layout}) = " if input.dim() == 3 else "(T,) = "
             raise ValueError(
                 f"reset must be bool {expected}{tuple(input.shape[:-1])}; got {reset.dtype} {tuple(reset.shape)}"
             )
 
-    def _check_state(self, state: LatchState | None, batch_size: int, batch: str) -> None:
+    def check_state(self, state: LatchState | None, batch_size: int, *, batched: bool = True) -> None:
+        """Raise an error that names the part that is wrong. batched: whether the caller's own state has a B."""
         if state is None or torch.compiler.is_compiling():
             return
         if not isinstance(state, LatchState):
@@ -282,15 +291,18 @@ class Latch(nn.Module):
         expected |= {"x": (len(self.layers), batch_size, self.state_size), "step": (directions, batch_size)}
         for name, shape in expected.items():
             if (got := tuple(getattr(state, name).shape)) != shape:
-                if not batch:
+                if not batched:
                     shape, got = shape[:1] + shape[2:], got[:1] + got[2:]
                 raise ValueError(f"state.{name} must be {shape} for this input; got {got}")
+        if state.step.is_floating_point():
+            raise TypeError(f"state.step must be integers; got {state.step.dtype}")
 
     def _read_lengths(self, lengths: Tensor | Sequence[int] | None, input: Tensor) -> Tensor | None:
         if lengths is None:
             return None
         B, T = input.shape[:2]
-        found = torch.as_tensor(lengths, device=input.device)
+        none = isinstance(lengths, (list, tuple)) and not lengths  # torch takes an empty list for floats
+        found = torch.as_tensor(lengths, device=input.device, dtype=torch.long if none else None)
         if found.dim() != 1 or found.shape[0] != B or found.is_floating_point() or found.dtype == torch.bool:
             raise ValueError(f"lengths must be integers (B,) = ({B},); got {found.dtype} {tuple(found.shape)}")
         if not torch.compiler.is_compiling() and B and not (int(found.min()) >= 0 and int(found.max()) <= T):

@@ -20,7 +20,7 @@ from latchwork.modules.linear import has_hooks
 class LatchStream:
     """Steps (B, input_size) in, outputs (B, hidden_size) out, without gradients: for inference, as data arrives.
 
-    For a step of one row most of nn.Module's work is looking things up. Here it is done once: weights are read as
+    For a step of one row most of nn.Module's work is looking things up. Here it is done once: weights are copied as
     they stand when the stream is made, and the result is that of the Latch in eval mode, to rounding. state: of a Latch
     of one direction, to go on from; each row must be at the same step. `state` is the one to go on from at any time,
     with this stream or with the Latch.
@@ -40,16 +40,17 @@ class LatchStream:
         if has_hooks(*latch.modules()) or not all(_is_usual(each.layer) for each in latch.layers):
             raise ValueError("latch must be as it was made, without hooks: a stream does not call its modules")
         state = latch.initial_state(batch_size) if state is None else state
-        if state.step.dim() != 2 or bool((state.step != state.step[0, 0]).any()):
+        latch.check_state(state, state.step.shape[-1])
+        if not state.step.numel() or bool((state.step != state.step[0, 0]).any()):
             raise ValueError(f"state must be that of a batch whose rows are at one step; got steps {state.step!r:.80}")
         with torch.no_grad():
             first: Any = latch.layers[0]
-            self._input = first.input.weight.detach(), None if first.input.bias is None else first.input.bias.detach()
+            self._input = first.input.weight.clone(), None if first.input.bias is None else first.input.bias.clone()
             self._ticks = _tick_table(latch)
             self._periods = [] if latch.clock is None else latch.clock.periods.tolist()
             self._starts = [] if latch.clock is None else latch.clock.starts.tolist()
             self._layers = [_weights(each.layer) for each in latch.layers]
-            self._norm = latch.norm.normalized_shape, latch.norm.weight.detach(), latch.norm.bias.detach()
+            self._norm = latch.norm.normalized_shape, latch.norm.weight.clone(), latch.norm.bias.clone()
         self._input_size, self._epsilon = latch.input_size, latch.norm.eps
         self._step, self._h = int(state.step[0, 0]), state.h
         self._conv, self._x = list(state.conv.detach()), list(state.x.detach())
@@ -123,7 +124,7 @@ def _weights(layer: Any) -> tuple[Any, ...]:
     ffn, neuron = layer.ffn, layer.neuron
     norms = [layer.norm_conv, layer.norm_ffn, layer.norm_neuron]
     linears = [layer.conv, ffn.up, ffn.down, neuron.projection, neuron.output]
-    pairs = [(each.weight.detach(), each.bias.detach()) for each in [*norms, *linears]]
+    pairs = [(each.weight.clone(), each.bias.clone()) for each in [*norms, *linears]]
     return pairs[:3], *pairs[3:]
 
 

@@ -61,6 +61,12 @@ def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if each is None else each.contiguous() for each in tensors]
 
 
+def _check(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
+    """In a compiled graph nothing else has compared the sizes, and the kernel would read what is not there."""
+    if tensor is not None and tensor.shape != shape:
+        raise ValueError(f"{name} must be {shape}; got {tuple(tensor.shape)}")
+
+
 def _layer(
     u: Tensor,
     first: Tensor | None,
@@ -71,6 +77,8 @@ def _layer(
     grads: list[Tensor | None],
 ) -> Layer:
     norm, epsilon, activation, gated_ffn, dropout = options
+    _check("first", first, (u.shape[0], u.shape[2]))
+    _check("reset", reset, (u.shape[0], u.shape[1]))
     *given, u_, first_, reset_ = _pointers(*weights, *grads, u, first, reset)
     of, grad = given[:COUNT], given[COUNT:]
     pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
@@ -138,6 +146,8 @@ def respond(
     """The output y, and every state. state and x0: (B, D)."""
     u, z, weight, bias = _contiguous(u, z, weight, bias)
     D = weight.shape[1]
+    _check("state", state, (u.shape[0], D))
+    _check("reset", reset, (u.shape[0], u.shape[1]))
     x = scan.forward(z[..., :D], z[..., D : 2 * D], state, reset, x0)
     y = empty(u.shape, u)
     problem = _response(u, z, x, weight, bias, gated)
