@@ -76,6 +76,7 @@ def test_operators_bind_as_in_rtamt(text, wanted):
         ("a &&b", 4, "expected a formula; got '&'"),
         ("(a and b", 9, r"expected '\)'; the text ends here"),
         ("a)", 2, "expected an operator such as 'and' or the end; got '\\)'"),
+        (") a", 1, "expected a formula or the end; got"),
         ("a b", 3, "expected an operator or the end"),
         ("sin(a) <= 1", 4, "expected an operator or the end"),
         ("a and and b", 7, "expected a name or a number; got the operator 'and'"),

@@ -193,8 +193,9 @@ def test_bad_use_of_a_monitor_names_what_is_wrong():
     with pytest.raises(ValueError, match="infinite horizon"):
         _ = monitor.verdict
     monitor.finish()
-    with pytest.raises(RuntimeError, match="call reset"):
-        monitor.step({"x": 1.0, "y": 1.0})
+    for use in (lambda: monitor.step({"x": 1.0, "y": 1.0}), monitor.state, monitor.finish):
+        with pytest.raises(RuntimeError, match="call reset"):
+            use()
     monitor.reset()
     assert monitor.step({"x": 1.0, "y": 1.0}).tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="would keep"):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from cases_temporal import NAMES, formulas, random_traces, same, traces, with_specials
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from latchwork import use_backend
@@ -83,8 +83,10 @@ def gradients(formula, found):
 @settings(max_examples=60)
 @given(formulas(leaves=6), st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["auto", "torch"]))
 def test_the_gradient_is_that_of_the_definition(formula, seed, steps, backend):
+    found = random_traces(seed, steps, batch=1)
+    assume(not any(bool(part(found).isnan().any()) for part in formula.nodes()))  # as `iff` of two equal infinities
     with use_backend(backend):
-        got, wanted = gradients(formula, random_traces(seed, steps, batch=1))
+        got, wanted = gradients(formula, found)
     for name in NAMES:
         torch.testing.assert_close(got[name], wanted[name], rtol=1e-9, atol=1e-12)
 
@@ -249,6 +251,8 @@ def test_signals_come_as_rows_as_one_trace_or_as_one_tensor_with_names():
 @pytest.mark.parametrize(
     ("given", "names", "message"),
     [({"x": [0.0]}, None, "the formula speaks of y; the signals are x"),
+     ({"x": ["fast"], "y": [0.0]}, None, "the signal x must be numbers"),
+     ({"x": [0.0], "y": [[0.0], [1.0, 2.0]]}, None, "the signal y must be numbers"),
      ({"x": [0.0], "y": [0.0, 1.0]}, None, "one shape"),
      ({"x": [[[0.0]]], "y": [[[0.0]]]}, None, r"\(B, T\) or \(T,\)"), (torch.zeros(2, 3), None, "needs `names`"),
      (torch.zeros(2, 3), ["x", "y"], "with D = 2"), ({"x": [0.0], "y": [0.0]}, ["x"], "names are for one tensor")],

@@ -28,6 +28,7 @@ COLOURS |= {"lstm": "#56b4e9", "gru": "#999999", "transformer": "#882255"}
 OTHER = "#56b4e9"
 PATTERNS: tuple[Any, ...] = ("-", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (1, 3)))
 LONGEST = 60  # characters of a name
+WIDTH = 4.7  # inches: a figure so wide is shown whole on a phone
 STEPS = 40  # of the sequence that a trained network's states are drawn over
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -56,57 +57,47 @@ CONSTANT = ("constant", "constant, expected")  # of the data that was evaluated;
 
 
 def plot_accuracy(groups: Sequence[Group]) -> Figure:
-    """Accuracy over position, one panel a task, one line a group; see BAND for the bands."""
-    figure, panels, style = _panels(groups, 1)
-    for (task, (axes,)), number in zip(panels.items(), range(len(panels)), strict=True):
-        chosen = [group for group in groups if group.first["task"] == task]
-        for group in chosen:
-            places, middle, low, high = accuracy_by_position(group)
-            look = style[_key(group)]
-            axes.plot(places, middle, **{**look, "label": look["label"] + (", stopped" if group.stopped else "")})
-            axes.fill_between(places, low, high, color=style[_key(group)]["color"], alpha=0.2, linewidth=0)
-        axes.axhline(_constant(chosen), color=QUIET, linestyle="--", linewidth=1, label=_constant_name(chosen))
-        longest = max(value for group in chosen for value in group.values("evaluation", "length"))
-        axes.set(xscale="log", xlim=(1, max(2, longest)), ylim=(0, 102), yticks=(0, 25, 50, 75, 100))
-        axes.set_title(_text(task), loc="left", fontsize=9)
-        axes.set_xlabel("position (steps)")
-        if number % _columns(len(panels)) == 0:
-            axes.set_ylabel("accuracy (%)")
-        label_ends(axes)
+    """Accuracy over position on one task, one line a group; see BAND for the bands."""
+    figure, (axes,), style = _panels(groups, 1)
+    for group in groups:
+        places, middle, low, high = accuracy_by_position(group)
+        look = style[_key(group)]
+        axes.plot(places, middle, **{**look, "label": look["label"] + (", stopped" if group.stopped else "")})
+        axes.fill_between(places, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    axes.axhline(_constant(groups), color=QUIET, linestyle="--", linewidth=1, label=_constant_name(groups))
+    longest = max(value for group in groups for value in group.values("evaluation", "length"))
+    axes.set(xscale="log", xlim=(1, max(2, longest)), ylim=(0, 102), yticks=(0, 25, 50, 75, 100))
+    axes.set(xlabel="position (steps)", ylabel="accuracy (%)")
+    label_ends(axes)
     return figure
 
 
 def plot_training(groups: Sequence[Group]) -> Figure:
-    """Loss and validation accuracy over epochs, a pair of panels a task, one line a seed, the best one thick.
+    """Loss above validation accuracy over epochs on one task, one line a seed, the best one thick.
 
     A cross at the end of a line: the training was stopped.
     """
-    figure, panels, style = _panels(groups, 2)
-    for task, (losses, accuracies) in panels.items():
-        for group in groups:
-            if group.first["task"] != task:
-                continue
-            for record in group.records:
-                look = {**style[_key(group)], "linewidth": 2 if record is group.best else 0.7}
-                if record is not group.best:
-                    look["label"] = "_"
-                epochs = record["training"]["epochs"]
-                count = range(1, len(epochs) + 1)
-                loss = [each["loss"] if each["loss"] and each["loss"] > 0 else math.nan for each in epochs]
-                marker = "o" if len(epochs) == 1 else None
-                losses.plot(count, loss, **look, marker=marker)
-                accuracy = [100 * each["validation_accuracy"] for each in epochs]
-                accuracies.plot(count, accuracy, **look, marker=marker)
-                if record["training"].get("stopped") not in (None, *ENDS):
-                    for axes, values in ((losses, loss), (accuracies, accuracy)):
-                        axes.plot(len(epochs), values[-1], "x", color=look["color"], clip_on=False)
-        longest = max(len(each["training"]["epochs"]) for group in groups for each in group.records)
-        losses.set(yscale="log", ylabel="training loss", xlabel="epoch", xlim=(0, longest + 1))
-        accuracies.set(ylim=(0, 102), ylabel="validation accuracy (%)", xlabel="epoch", xlim=(0, longest + 1))
-        for axes in (losses, accuracies):
-            axes.locator_params(axis="x", integer=True)
-        losses.set_title(_text(task), loc="left", fontsize=9)
-        label_ends(accuracies)
+    figure, (losses, accuracies), style = _panels(groups, 2)
+    for group in groups:
+        for record in group.records:
+            look = {**style[_key(group)], "linewidth": 2 if record is group.best else 0.7}
+            if record is not group.best:
+                look["label"] = "_"
+            epochs = record["training"]["epochs"]
+            count = range(1, len(epochs) + 1)
+            loss = [each["loss"] if each["loss"] and each["loss"] > 0 else math.nan for each in epochs]
+            marker = "o" if len(epochs) == 1 else None
+            losses.plot(count, loss, **look, marker=marker)
+            accuracy = [100 * each["validation_accuracy"] for each in epochs]
+            accuracies.plot(count, accuracy, **look, marker=marker)
+            if record["training"].get("stopped") not in (None, *ENDS):
+                for axes, values in ((losses, loss), (accuracies, accuracy)):
+                    axes.plot(len(epochs), values[-1], "x", color=look["color"], clip_on=False)
+    longest = max(len(each["training"]["epochs"]) for group in groups for each in group.records)
+    losses.set(yscale="log", ylabel="training loss", xlim=(0, longest + 1))
+    accuracies.set(ylim=(0, 102), ylabel="validation (%)", xlabel="epoch")
+    accuracies.locator_params(axis="x", integer=True)
+    label_ends(accuracies)
     return figure
 
 
@@ -258,10 +249,6 @@ def is_few(group: Group) -> bool:
     return max(map(len, group.positions)) < 4
 
 
-def _columns(tasks: int) -> int:
-    return min(3, tasks)
-
-
 def _lists(groups: Sequence[Group], label: str) -> tuple[Figure, list[tuple[Axes, list[Group]]]]:
     """A figure with a panel for each task, in it a line for each group, and per cent to the right."""
     matplotlib = _matplotlib()
@@ -271,7 +258,7 @@ def _lists(groups: Sequence[Group], label: str) -> tuple[Figure, list[tuple[Axes
     heights = [len(chosen) + 1 for chosen in tasks.values()]
     with matplotlib.rc_context(SETTINGS):
         figure: Figure = matplotlib.figure.Figure(
-            figsize=(8, 0.8 + 0.5 * len(tasks) + 0.2 * sum(heights)), layout="constrained"
+            figsize=(WIDTH, 0.8 + 0.5 * len(tasks) + 0.2 * sum(heights)), layout="constrained"
         )
         rows = figure.subplots(len(tasks), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     names = _names(groups)
@@ -284,23 +271,15 @@ def _lists(groups: Sequence[Group], label: str) -> tuple[Figure, list[tuple[Axes
     return figure, list(zip(rows, tasks.values(), strict=True))
 
 
-def _panels(
-    groups: Sequence[Group], wide: int
-) -> tuple[Figure, dict[str, tuple[Axes, ...]], dict[Key, dict[str, Any]]]:
-    """A figure with `wide` axes for each task, and the look of each model's lines."""
+def _panels(groups: Sequence[Group], count: int) -> tuple[Figure, list[Axes], dict[Key, dict[str, Any]]]:
+    """A figure of one task with so many panels, one above the other, and the look of each model's lines."""
     matplotlib = _matplotlib()
-    tasks = list(dict.fromkeys(group.first["task"] for group in groups))
-    columns = _columns(len(tasks)) if wide == 1 else wide * min(2, len(tasks))
-    rows = -(-len(tasks) * wide // columns)
     with matplotlib.rc_context(SETTINGS):
-        figure = matplotlib.figure.Figure(
-            figsize=(max(4.7, min(10, 3.2 * columns)), 0.7 + 2.3 * rows), layout="constrained"
-        )
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for unused in axes[len(tasks) * wide :]:
-            unused.remove()
-    for each in axes:
-        each.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
+        figure = matplotlib.figure.Figure(figsize=(WIDTH, 0.7 + (2.3, 3.6)[count - 1]), layout="constrained")
+        panels = list(figure.subplots(count, sharex=True, squeeze=False).flat)
+    for axes in panels:
+        axes.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.5)
+    panels[0].set_title(_text(groups[0].first["task"]), loc="left", fontsize=9)
     names = _names(groups)
     style: dict[Key, dict[str, Any]] = {}
     used: dict[str, int] = {}
@@ -311,7 +290,7 @@ def _panels(
         pattern = PATTERNS[used.get(colour, 0) % len(PATTERNS)]
         used[colour] = used.get(colour, 0) + 1
         style[_key(group)] = {"color": colour, "linestyle": pattern, "linewidth": 1.5, "label": names[_key(group)]}
-    return figure, {task: tuple(axes[i * wide : (i + 1) * wide]) for i, task in enumerate(tasks)}, style
+    return figure, panels, style
 
 
 def _legend(figure: Figure) -> None:
@@ -324,7 +303,7 @@ def _legend(figure: Figure) -> None:
         if label in names:
             names[label] = names.pop(label)  # to the end
     with _matplotlib().rc_context(SETTINGS):
-        figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=min(6, len(names)))
+        figure.legend(list(names.values()), list(names), loc="outside upper left", ncols=min(3, len(names)))
 
 
 def _plot_states(values: Any, causes: dict[str, Any], tokens: list[int]) -> Figure:

@@ -15,8 +15,11 @@ LONGEST = 28  # characters of a name
 def spread(places: list[float], gap: float = GAP) -> list[float]:
     """The places, moved apart until each two are `gap` from each other or more, in their order, near where they were.
 
+    places: in heights of the panel, which they do not leave as long as there is room.
     >>> [round(each, 2) for each in spread([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
+    >>> [round(each, 2) for each in spread([1.0, 1.0], 0.1)]
+    [0.9, 1.0]
     >>> spread([])
     []
     """
@@ -44,7 +47,9 @@ def shorten(name: str) -> str:
 
 
 def _bottom(group: list[int], places: list[float], gap: float) -> float:
-    return sum(places[each] for each in group) / len(group) - gap * (len(group) - 1) / 2
+    height = gap * (len(group) - 1)
+    bottom = sum(places[each] for each in group) / len(group) - height / 2
+    return min(max(bottom, 0.0), 1.0 - height) if height <= 1 else bottom
 
 
 def _top(group: list[int], places: list[float], gap: float) -> float:

@@ -67,10 +67,14 @@ th button:focus-visible { outline: 2px solid var(--link); outline-offset: -2px; 
 th[aria-sort] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 figure { margin: 1.5rem 0; }
-figure > div { overflow-x: auto; scrollbar-width: thin; }
-figure svg { display: block; max-width: 100%; height: auto; }
+figure > div { display: flex; flex-wrap: wrap; gap: 1rem; overflow-x: auto; scrollbar-width: thin; }
+figure svg { display: block; flex: none; max-width: 100%; height: auto; }
+figure .hint { margin: .25rem 0; }
 @media (max-width: 44rem) { figure svg { max-width: none; } figure svg.small { max-width: 100%; }
-  thead th { white-space: nowrap; } }
+  thead th { white-space: nowrap; } .stopped { display: block; width: max-content; margin: 0 0 .1rem auto; } }
+figure svg text { filter: brightness(.75); }
+@media screen and (prefers-color-scheme: dark) {
+  figure svg { filter: brightness(1.3); } figure svg text { filter: none; } }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figcaption { max-width: 46rem; }
 details { border-top: 1px solid var(--line); padding: .4rem 0; }
@@ -144,7 +148,7 @@ filter();
 const more = document.getElementById("more");
 function widen() {
   document.body.classList.toggle("few", !more.checked);
-  for (const each of document.querySelectorAll(".scroll")) {
+  for (const each of document.querySelectorAll(".scroll, figure > div")) {
     each.nextElementSibling.classList.toggle("needed", each.scrollWidth > each.clientWidth + 1);
   }
 }
@@ -303,11 +307,12 @@ def _figure(picture: Picture) -> Markup:
         "figure",
         element(
             "div",
-            inline_svg(picture.svg, picture.name, picture.title),
+            *(inline_svg(svg, name, picture.title) for name, svg in picture.parts.items()),
             tabindex=0,
             role="group",
             aria_label=picture.title,
         ),
+        element("p", "The figure goes on to the right.", class_="hint", aria_hidden="true"),
         element("figcaption", picture.caption),
         id=picture.name,
     )

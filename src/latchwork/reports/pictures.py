@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,12 +27,20 @@ if TYPE_CHECKING:
 
 
 class Picture(NamedTuple):
-    """A figure that is done: a name for its file and for ids, a title, a caption, and the SVG."""
+    """A figure that is done: a name for its files and for ids, a title, a caption, and its parts as SVG."""
 
     name: str
     title: str
     caption: str
-    svg: str
+    svgs: tuple[str, ...]
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The name of each part, and its SVG."""
+        names = (
+            [self.name] if len(self.svgs) == 1 else [f"{self.name}-{place}" for place in range(1, len(self.svgs) + 1)]
+        )
+        return dict(zip(names, self.svgs, strict=True))
 
 
 def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Picture]:
@@ -51,7 +59,7 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
                 "Circles: the paper's."
             )
             done.append(
-                _picture("ablation-converged", "Ablation: seeds that converged", caption, plot_converged(chosen))
+                _picture("ablation-converged", "Ablation: seeds that converged", caption, [plot_converged(chosen)])
             )
             continue
         rest = f"{BAND} Dashed grey: the best constant answer."
@@ -61,10 +69,12 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
             caption = f"{title}: accuracy over the position in the sequence, mean of all seeds. {rest}"
             caption += _left_out(flat, "every answer at every position was right")
             heading = f"{title}: accuracy over position"
-            done.append(_picture(f"accuracy-{word}", heading, caption, plot_accuracy(lines)))
-        if points := [group for group in chosen if is_few(group)]:
+            done.append(_picture(f"accuracy-{word}", heading, caption, map(plot_accuracy, _by_task(lines))))
+        points, flat = _worth_a_panel([group for group in chosen if is_few(group)], lambda group: not group.perfect)
+        if points:
             caption = f"{title}: accuracy at the few steps where an answer is asked for, mean of all seeds. {rest}"
-            done.append(_picture(f"answers-{word}", f"{title}: accuracy", caption, plot_answers(points)))
+            caption += _left_out(flat, "every answer was right")
+            done.append(_picture(f"answers-{word}", f"{title}: accuracy", caption, [plot_answers(points)]))
         trained, flat = _worth_a_panel(chosen, _learns_slowly)
         if trained:
             caption = (
@@ -72,7 +82,8 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
                 "cross: the training was stopped."
             )
             caption += _left_out(flat, "validation accuracy was perfect from the first epoch on")
-            done.append(_picture(f"training-{word}", f"{title}: training", caption, plot_training(trained)))
+            figures = map(plot_training, _by_task(trained))
+            done.append(_picture(f"training-{word}", f"{title}: training", caption, figures))
         if (record := _with_weights(Path(folder), chosen)) is not None:
             caption = (
                 f"States of {record['experiment']}, seed {record['seed']} ({record['scale']}), over {STEPS} steps of "
@@ -80,12 +91,17 @@ def pictures(folder: str | os.PathLike[str], groups: Sequence[Group]) -> list[Pi
                 "it. The scalars that hold most often are at the top."
             )
             figure = plot_trained_states(folder, record)
-            done.append(_picture(f"states-{word}", f"{title}: states of a trained network", caption, figure))
+            done.append(_picture(f"states-{word}", f"{title}: states of a trained network", caption, [figure]))
     return done
 
 
-def _picture(name: str, title: str, caption: str, figure: Figure) -> Picture:
-    return Picture(name, title, caption, render(figure, name))
+def _picture(name: str, title: str, caption: str, figures: Iterable[Figure]) -> Picture:
+    return Picture(name, title, caption, tuple(render(each, f"{name}-{place}") for place, each in enumerate(figures)))
+
+
+def _by_task(groups: Sequence[Group]) -> list[list[Group]]:
+    tasks = dict.fromkeys(group.first["task"] for group in groups)
+    return [[group for group in groups if group.first["task"] == task] for task in tasks]
 
 
 def _worth_a_panel(groups: Sequence[Group], varies: Callable[[Group], bool]) -> tuple[list[Group], list[str]]:

@@ -54,7 +54,7 @@ def write_report(records_folder: str | os.PathLike[str], out_folder: str | os.Pa
     runs = runs_table(groups)
     figures, summary = pictures(records_folder, groups), summarise(groups)
     files = {
-        **{f"figures/{picture.name}.svg": picture.svg for picture in figures},
+        **{f"figures/{name}.svg": svg for picture in figures for name, svg in picture.parts.items()},
         "report.md": _markdown(summary, tables, figures, runs),
         "report.tex": _latex(summary, [*tables, runs]),
         "report.html": make_page(TITLE, ABOUT, summary, tables, figures, runs, groups),
@@ -85,7 +85,8 @@ def _plural(count: int, noun: str) -> str:
 
 def _markdown(summary: str, tables: Sequence[Table], figures: Sequence[Picture], runs: Table) -> str:
     pictured = [
-        f"![{markdown_text(each.title)}](figures/{each.name}.svg)\n\n{markdown_text(each.caption)}\n"
+        "\n".join(f"![{markdown_text(each.title)}](figures/{name}.svg)" for name in each.parts)
+        + f"\n\n{markdown_text(each.caption)}\n"
         for each in figures
     ]
     paragraphs = [

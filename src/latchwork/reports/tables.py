@@ -300,11 +300,11 @@ def _time(part: str) -> Callable[[Group], Cell]:
 _RESULTS: dict[str, Callable[[Group], Cell]] = {
     "Task": lambda group: Cell(group.first["task"], _sortable(group.first["task"])),
     "Model": lambda group: _word(group.label),
-    "Train": lambda group: _share(group.mean("training", "train_accuracy")),
-    "Validation": lambda group: _share(group.mean("training", "validation_accuracy")),
     "Ours": _ours,
     "Published": _published,
     "Constant": _constant,
+    "Validation": lambda group: _share(group.mean("training", "validation_accuracy")),
+    "Train": lambda group: _share(group.mean("training", "train_accuracy")),
     "At changes": lambda group: _share(group.mean("evaluation", "change")),
     "Worst step": lambda group: _share(group.mean("evaluation", "minimum", "mean")),
     "Epochs": lambda group: _span([len(each) for each in group.values("training", "epochs")]),

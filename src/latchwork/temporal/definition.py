@@ -20,7 +20,8 @@ does step by step; then the minimum of x and of the minimum of p over the steps 
 maximum above follows from min(p, max(a, b)) = max(min(p, a), min(p, b)), and is tested.
 
 A minimum or maximum of numbers of which one is NaN is NaN. So a NaN reaches every value whose window it is in, and no
-other; operators without end carry it to the end of the trace (or to its beginning).
+other; operators without end carry it to the end of the trace (or to its beginning). iff and xor of two equal
+infinities are NaN. Where a value is NaN there is no gradient to speak of.
 """
 
 from __future__ import annotations

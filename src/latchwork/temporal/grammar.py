@@ -263,7 +263,7 @@ def _unexpected(error: Any, text: str) -> ParseError:
         return ParseError(f"{text[place]!r} is no part of a formula", text, place)
     accepted = error.accepts or error.expected
     expected = []
-    if "NAME" in accepted and "$END" not in accepted:
+    if "NAME" in accepted and "AND" not in accepted:
         expected.append("a formula" if "NOT" in accepted else "a name or a number")
     if "AND" in accepted:
         expected.append("an operator such as 'and'")

@@ -143,6 +143,7 @@ class Monitor:
 
     def state(self) -> dict[str, Tensor]:
         """What the monitor remembers, as tensors by name: to be kept, saved, or given to `load_state`."""
+        self._check_open()
         names = named_state(self._program)
         state = {name: each.clone() for name, each in zip(names, self._engine.read(), strict=True)}
         return state if self._ahead is None else {**state, **self._ahead.state()}

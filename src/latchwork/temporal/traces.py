@@ -16,7 +16,7 @@ def read(signals: Signals, needed: Sequence[str], names: Sequence[str] | None) -
     if isinstance(signals, Mapping):
         if names is not None:
             raise ValueError("names are for one tensor of signals; a mapping of signals has its own")
-        found = {name: torch.as_tensor(value) for name, value in signals.items()}
+        found = {name: _tensor(name, value) for name, value in signals.items()}
     else:
         tensor = torch.as_tensor(signals)
         if names is None:
@@ -43,6 +43,13 @@ def read(signals: Signals, needed: Sequence[str], names: Sequence[str] | None) -
             raise ValueError(f"all signals must be on one device; got {found[first].device} and {value.device}")
     dtype = wide([value.dtype for value in found.values()])
     return {name: number(value, dtype) for name, value in found.items()}
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"the signal {name} must be numbers, (B, T) or (T,): {error}") from None
 
 
 def wide(dtypes: Sequence[torch.dtype]) -> torch.dtype:
