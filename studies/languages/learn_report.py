@@ -56,7 +56,7 @@ def report(records: list[Record]) -> str:
 
 def main() -> None:
     """The page from all records there are."""
-    found = [read_json(path) for path in sorted((RESULTS / "runs").glob("*/*.json"))]
+    found = [read_json(path) for path in sorted((RESULTS / "drawn").glob("*/*.json"))]
     records = [each for each in found if each is not None]
     text = report(records) if records else "No run is recorded yet."
     write_text(PAGE, between(MARKS, PAGE.read_text(), text))
