@@ -82,9 +82,7 @@ def draw_languages(folder: Path) -> tuple[list[str], list[str]]:
         for kind, found in sorted(by_kind.items())
     }
     in_order = sorted(drawn, key=lambda kind: (kind[1], kind[0]))  # a part of the study has every alphabet
-    return [drawn[kind][0] for kind in in_order], [
-        drawn[kind][1] for kind in CHOSEN_ON if len(drawn.get(kind, [])) > 1
-    ]
+    return [drawn[kind][0] for kind in in_order], [drawn[kind][1] for kind in CHOSEN_ON if len(drawn.get(kind, [])) > 1]
 
 
 def widest(network: str, letters: int) -> ModelConfig:
