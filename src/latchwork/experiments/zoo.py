@@ -24,13 +24,15 @@ from latchwork.training.manifest import manifest
 
 Plan = tuple[str, dict[str, Any], ProofProtocol]  # the task, the network's shape, how it is trained
 SMALL: dict[str, Any] = {"levels": 3, "output_gate": False, "ffn_dropout": 0.0}
-# Units that select whole levels; what they choose depends on this symbol alone at first, and little on the one before.
-SELECTION: dict[str, Any] = {"reset_form": "selection", "conv_type": "gated", "conv_init_val": -6.0}
+CLOSED: dict[str, Any] = {"conv_type": "gated", "conv_init_val": -6.0}  # little of the symbol before, at first
+SELECTION: dict[str, Any] = {"reset_form": "selection", **CLOSED}
 ZOO: dict[str, Plan] = {
     "latching-4": ("latching(4)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-8": ("latching(8)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-16": ("latching(16)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
+    "latching-64": ("latching(64)", {"d_model": 48, "d_state": 12, "n_layers": 1, **CLOSED}, ProofProtocol()),
     "induction_heads-4": ("induction_heads(4)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
+    "induction_heads-16": ("induction_heads(16)", {"d_model": 48, "d_state": 24, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
     "parity": (
@@ -57,16 +59,19 @@ ATTEMPTS: dict[str, Plan] = {
     ),
 }
 SEEDS = {"parity": 2}  # the one of seeds 0 to 3 that is proved; every other network has seed 0
+TRAINING = ("training_seconds", "rounds", "protocol", "seed")  # of a record: how the network was trained
 FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def make(name: str, folder: Path = FOLDER) -> bool:
     """Train, and write if proved; whether it was."""
-    attempt = _attempt(name, ZOO[name], SEEDS.get(name, 0))
+    seed = SEEDS.get(name, 0)
+    attempt = _attempt(name, ZOO[name], seed)
     if not isinstance(attempt.result, Proof):
         return False
+    training = {**_training(attempt), "protocol": asdict(ZOO[name][2]), "seed": seed}
     attempt.model.save(folder / name)
-    write_json(folder / name / "proof.json", _record(ZOO[name][0], attempt.result, _training(attempt)))
+    write_json(folder / name / "proof.json", _record(ZOO[name][0], attempt.result, training))
     return True
 
 
@@ -78,7 +83,7 @@ def renew(name: str, folder: Path = FOLDER) -> bool:
     print(name, result, flush=True)
     if not isinstance(result, Proof):
         return False
-    training: dict[str, Any] = {key: before[key] for key in ("training_seconds", "rounds") if key in before}
+    training: dict[str, Any] = {key: before[key] for key in TRAINING if key in before}
     write_json(folder / name / "proof.json", _record(before["task"], result, training))
     return True
 
