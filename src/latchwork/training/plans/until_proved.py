@@ -39,7 +39,7 @@ class UntilProved(Plan):
         self.protocol, self.seed, self.clip = protocol, seed, protocol.clip
         self.learning_rate, self.no_answer = protocol.learning_rate, task.vocabulary
         self.machine = Machine.from_task(task)
-        self.sampler = Sampler(self.machine, self.no_answer)
+        self.sampler = Sampler(self.machine, self.no_answer, protocol.even)
         self.began, self.spent = 0, 0.0  # the step and the seconds at which the round began
         self.steps, self.right, self.last = 0, 0, float("nan")  # of the round; without a mistake; the last loss
         self.pinned: list[list[int]] = []
