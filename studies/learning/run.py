@@ -49,7 +49,7 @@ def problem(name: str, seed: int) -> tuple[Task, NetworkPlan]:
         # A cascade: the term that is being read in one layer; in the next the sum of the terms before it, which needs
         # to see, at + and -, what the term was a step before.
         shape: dict[str, Any] = {"degree": 5 + SPARE, "units": 16, "d_model": 64, "layers": 2, "conv": "basic"}
-        return task, NetworkPlan(**shape, patience=1500)
+        return task, NetworkPlan(**shape, patience=1500, rounds=30)
     return task, NetworkPlan(degree=Machine.from_task(task).minimise().n_states + SPARE)
 
 

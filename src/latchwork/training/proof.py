@@ -19,6 +19,8 @@ class ProofProtocol:
     among the "states" that may follow (`machines.words.even_moves`), for machines that few symbols move.
     learning_rate: of Adam in the first round; it falls to a tenth within a round. later_rate: in later rounds. clip:
     the largest gradient norm. tries: random words among which more mistakes are looked for after a counterexample.
+    prune: symbols of the words, counterexamples among them, by which `prune_states` takes out units before certifying;
+    what is proved is then the smaller network, and training goes on with the larger one. 0: certify it as it is.
     precision, tolerance, max_states: of `certify`.
     """
 
@@ -32,6 +34,7 @@ class ProofProtocol:
     later_rate: float = 1e-3
     clip: float = 1.0
     tries: int = 10_000
+    prune: int = 0
     precision: Literal["float32", "float64"] = "float32"
     tolerance: float = 0.0
     max_states: int = 2_000_000
@@ -41,6 +44,8 @@ class ProofProtocol:
         for name in ("rounds", "steps", "enough", "tokens", "length", "tries", "max_states"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        if self.prune < 0:
+            raise ValueError(f"prune must be at least 0; got {self.prune}")
         if self.even not in ("symbols", "states"):
             raise ValueError(f"even must be 'symbols' or 'states'; got {self.even!r}")
         for name in ("learning_rate", "later_rate", "clip"):
