@@ -35,6 +35,11 @@ ZOO: dict[str, Plan] = {
     "induction_heads-16": ("induction_heads(16)", {"d_model": 48, "d_state": 24, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
+    "sequences-3": (
+        "sequences(3)",
+        {"d_model": 48, "d_state": 20, "n_layers": 3, "s_r_init": "spread"},
+        ProofProtocol(steps=1500, rounds=40, length=40, even="states", prune=20_000),
+    ),
     "parity": (
         "parity",
         {"d_model": 16, "d_state": 4, "n_layers": 1, "degree": 2},
@@ -47,11 +52,6 @@ ZOO: dict[str, Plan] = {
     ),
 }
 ATTEMPTS: dict[str, Plan] = {
-    "sequences-3": (
-        "sequences(3)",
-        {"d_model": 40, "d_state": 12, "n_layers": 3},
-        ProofProtocol(steps=4000, rounds=40, length=40),
-    ),
     "s3-degree-3": (
         "word_problem(S3)",
         {"d_model": 24, "d_state": 6, "n_layers": 1, "degree": 3},
