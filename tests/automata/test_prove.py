@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latchwork.automata import Machine
-from latchwork.automata.certify import Counterexample, Proof, Unknown
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.compile import compile
 from latchwork.automata.learn import learn
 from latchwork.automata.sampler import Sampler
@@ -95,3 +95,14 @@ def test_an_even_draw_of_states_gives_each_state_that_follows_its_share():
     weights = even_moves(machine, numpy.ones((2, 4), bool))
     assert weights[0] == pytest.approx([3 / 8, 5 / 24, 5 / 24, 5 / 24])
     assert weights[1] == pytest.approx([1 / 4] * 4)
+
+
+def test_what_is_proved_may_be_the_network_without_idle_units(tmp_path):
+    task, protocol = make_task("fflm(0.8)"), ProofProtocol(steps=400, rounds=6, prune=2000)
+    attempt = train_until_proved(task, TINY, protocol=protocol, folder=tmp_path)
+    assert isinstance(attempt.result, Proof)
+    assert attempt.model.config.backbone.d_state == attempt.rounds[-1]["d_state"] < TINY.backbone.d_state
+    assert isinstance(certify(attempt.model, Machine.from_task(task), no_answer=task.vocabulary), Proof)
+    again = train_until_proved(task, TINY, protocol=protocol, folder=tmp_path)  # from the folder of the finished run
+    for name, tensor in attempt.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor)
