@@ -64,10 +64,11 @@ FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def make(name: str, folder: Path = FOLDER) -> bool:
-    """Train, and write if proved; whether it was."""
+    """Train, and write if proved; whether it was. If not, attempts.json says how far it came."""
     seed = SEEDS.get(name, 0)
     attempt = _attempt(name, ZOO[name], seed)
     if not isinstance(attempt.result, Proof):
+        _note(name, ZOO[name], [attempt], folder)
         return False
     training = {**_training(attempt), "protocol": asdict(ZOO[name][2]), "seed": seed}
     attempt.model.save(folder / name)
@@ -90,12 +91,18 @@ def renew(name: str, folder: Path = FOLDER) -> bool:
 
 def attempt(name: str, seeds: int = 3, folder: Path = FOLDER) -> bool:
     """Train with some seeds, write down what came of it; whether any was proved."""
-    task, shape, protocol = ATTEMPTS[name]
     found = [_attempt(name, ATTEMPTS[name], seed) for seed in range(seeds)]
+    _note(name, ATTEMPTS[name], found, folder)
+    return any(isinstance(each.result, Proof) for each in found)
+
+
+def _note(name: str, plan: Plan, found: list[Attempt], folder: Path) -> None:
+    """What came of some seeds, in attempts.json."""
+    task, shape, protocol = plan
     outcomes = [{"result": str(each.result), **_training(each)} for each in found]
     described = {"task": task, "shape": {**SMALL, **shape}, "protocol": asdict(protocol), "seeds": outcomes}
-    write_json(folder / "attempts.json", {**(read_json(folder / "attempts.json") or {}), name: described})
-    return any(isinstance(each.result, Proof) for each in found)
+    attempts = read_json(folder / "attempts.json") or {}
+    write_json(folder / "attempts.json", {**attempts, name: {**described, "manifest": _made()}})
 
 
 def _attempt(name: str, plan: Plan, seed: int = 0) -> Attempt:
@@ -112,8 +119,12 @@ def _training(attempt: Attempt) -> dict[str, Any]:
 
 
 def _record(task: str, proof: Proof, training: dict[str, Any]) -> dict[str, Any]:
-    described = {name: value for name, value in manifest({}).items() if name != "config"}
-    return {"task": task, **asdict(proof), **training, "manifest": described}
+    return {"task": task, **asdict(proof), **training, "manifest": _made()}
+
+
+def _made() -> dict[str, Any]:
+    """Versions, commit and machine."""
+    return {name: value for name, value in manifest({}).items() if name != "config"}
 
 
 if __name__ == "__main__":
