@@ -179,6 +179,8 @@ def train_and_prove(
             if time.monotonic() - began > seconds or word is None:
                 break
             words.add(word)
+            if plan.layers > 1:  # what is left must be exact by itself; units that were taken out would hide its mistakes
+                trained.model = smaller
             steps += _correct(trained.model, words, plan, seed + number, seconds - (time.monotonic() - began))
         tried += 1
         if isinstance(trained.result, Proof) or time.monotonic() - began > seconds:
