@@ -179,7 +179,7 @@ def train_and_prove(
             if time.monotonic() - began > seconds or word is None:
                 break
             words.add(word)
-            if plan.layers > 1:  # what is left must be exact by itself; units that were taken out would hide its mistakes
+            if plan.layers > 1:  # units that were taken out would hide the mistakes of those that are left
                 trained.model = smaller
             steps += _correct(trained.model, words, plan, seed + number, seconds - (time.monotonic() - began))
         tried += 1
