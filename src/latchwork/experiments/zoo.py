@@ -37,8 +37,8 @@ ZOO: dict[str, Plan] = {
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
     "sequences-3": (
         "sequences(3)",
-        {"d_model": 48, "d_state": 20, "n_layers": 3, "s_r_init": "spread"},
-        ProofProtocol(steps=1500, rounds=40, length=40, even="states", prune=20_000),
+        {"d_model": 48, "d_state": 24, "n_layers": 3, "s_r_init": "spread", "levels": 9, **CLOSED},
+        ProofProtocol(steps=1200, rounds=40, length=40, even="states", prune=12_000),
     ),
     "parity": (
         "parity",
