@@ -62,6 +62,9 @@ PROBLEMS = {
         Problem("word_problem(S5, generators)", Units("selection", 5)),
         Problem("word_problem(S5, swaps)", Units("selection", 5)),
         Problem("word_problem(A4xZ5)", Units("selection", 5), threshold=0.8, patience=200),
+        # Z2 as well as A5 is a part of a unit of degree 5; one of degree 7 for both at once was not learnt
+        Problem("word_problem(A5xZ2)", Units("selection", 5), threshold=0.8, patience=300),
+        Problem("word_problem(S6, generators)", Units("selection", 6)),
         Problem("word_problem(D4)", Units("selection", 4)),
         Problem("cyclic(2)", Units("transformation", 2, 2)),
         Problem("cyclic(3)", Units("selection", 3)),

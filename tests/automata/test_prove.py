@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from latchwork.automata import Machine
-from latchwork.automata.certify import Counterexample, Proof, Unknown
+from latchwork.automata.certify import Counterexample, Proof, Unknown, certify
 from latchwork.automata.compile import compile
 from latchwork.automata.learn import learn
 from latchwork.automata.sampler import Sampler
+from latchwork.machines.words import even_moves
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, make_task
 from latchwork.training import ProofProtocol, train_until_proved
@@ -76,3 +77,32 @@ def test_what_was_found_is_saved_as_json_and_comes_back_with_the_names_of_the_ma
     other.restore(json.loads(json.dumps(plan.state(), allow_nan=True)))
     assert other.result == plan.result
     assert str(other.result) == str(plan.result)
+
+
+def test_words_may_be_drawn_evenly_among_the_states_that_follow():
+    task = make_task("sequences(3)")
+    machine = Machine.from_task(task)
+    share = {}
+    for even in ("symbols", "states"):
+        tokens, targets = Sampler(machine, task.vocabulary, even).batch(numpy.random.default_rng(0), 400, 12)
+        assert (numpy.array(machine.run(tokens.numpy())) == targets.numpy()).all()
+        share[even] = float((targets != task.answers).float().mean())
+    assert share["states"] > 2 * share["symbols"]
+
+
+def test_an_even_draw_of_states_gives_each_state_that_follows_its_share():
+    machine = Machine(numpy.array([[1, 0, 0, 0], [1, 1, 1, 1]]), numpy.zeros((2, 4), int))
+    weights = even_moves(machine, numpy.ones((2, 4), bool))
+    assert weights[0] == pytest.approx([3 / 8, 5 / 24, 5 / 24, 5 / 24])
+    assert weights[1] == pytest.approx([1 / 4] * 4)
+
+
+def test_what_is_proved_may_be_the_network_without_idle_units(tmp_path):
+    task, protocol = make_task("fflm(0.8)"), ProofProtocol(steps=400, rounds=6, prune=2000)
+    attempt = train_until_proved(task, TINY, protocol=protocol, folder=tmp_path)
+    assert isinstance(attempt.result, Proof)
+    assert attempt.model.config.backbone.d_state == attempt.rounds[-1]["d_state"] < TINY.backbone.d_state
+    assert isinstance(certify(attempt.model, Machine.from_task(task), no_answer=task.vocabulary), Proof)
+    again = train_until_proved(task, TINY, protocol=protocol, folder=tmp_path)  # from the folder of the finished run
+    for name, tensor in attempt.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor)

@@ -4,7 +4,7 @@ import torch
 from latchwork import zoo
 from latchwork.automata import Machine
 from latchwork.automata.certify import Proof, certify
-from latchwork.automata.prune import freeze_moves, graft, keep_followers, prune_states
+from latchwork.automata.prune import _states, _take, freeze_moves, graft, keep_followers, prune_states
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import Parity, make_task
 from latchwork.training import LengthCurriculum, learn_by_length
@@ -59,6 +59,24 @@ def test_units_that_nothing_reads_are_taken_out_and_the_logits_stay(form, gate):
         if smaller.config.backbone.d_state == 6:
             torch.testing.assert_close(smaller(tokens)[0], logits, atol=1e-5, rtol=1e-5)
         assert torch.equal(smaller(tokens)[0].argmax(-1), logits.argmax(-1))
+
+
+@pytest.mark.parametrize(("form", "degree"), [("free", 1), ("free", 3), ("selection", 3), ("transformation", 3)])
+@pytest.mark.parametrize("levels", [None, 3, 4])
+def test_units_that_make_layers_equal_in_number_never_move(form, degree, levels):
+    torch.manual_seed(1)
+    config = MinMaxRNCLMConfig.small(
+        d_model=10, d_state=12, n_layers=2, degree=degree, reset_form=form, levels=levels, ffn_dropout=0.0
+    )
+    model = MinMaxRNC_LM(8, config).eval()
+    with torch.no_grad():
+        for layer in model.backbone.layers:
+            layer.neuron.projection.weight.normal_()
+            layer.neuron.x0.uniform_(0, 1)
+        smaller = _take(model, [[0, 2], [1]])
+        states = _states(smaller, torch.randint(8, (16, 9)), 1)
+    assert smaller.config.backbone.d_state == 2 * degree
+    assert (states[..., degree:] == states[0, 0, degree:]).all()
 
 
 def test_bad_input_names_its_argument():

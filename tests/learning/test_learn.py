@@ -6,6 +6,7 @@ import torch
 
 from latchwork.automata import Machine, Proof
 from latchwork.learning import Learned, learn
+from latchwork.tasks import make_task
 
 ALARM = Machine.from_table([[0, 1], [0, 2], [2, 2]], [[0, 0], [0, 1], [1, 1]])  # two failures in a row, and for ever
 SYMBOLS = ("ok", "fail")
@@ -150,6 +151,18 @@ def test_a_teacher_is_asked_instead():
     assert found.predict(["x", "y", "x"]) == "bad"
     assert isinstance(found.certificate, Proof)
     assert found.accuracy == 1
+
+
+@pytest.mark.parametrize("k", range(1, 8))
+def test_questions_and_merging_come_to_the_same_machine(k):
+    machine = Machine.from_task(make_task(f"tomita({k})")).minimise()
+    asked = learn(teacher=lambda word: int(machine.run([word])[0, -1]), alphabet=[0, 1])
+    random = numpy.random.default_rng(k)
+    words = [random.integers(0, 2, random.integers(1, 15)).tolist() for _ in range(600)]
+    merged = learn(words, [int(machine.run([word])[0, -1]) for word in words], method="merging")
+    assert asked.names == merged.names
+    assert asked.machine.equivalent(merged.machine) is None
+    assert asked.machine.equivalent(machine) is None
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def prune_states(model: MinMaxRNC_LM, tokens: Tensor, targets: Tensor) -> MinMax
 
     A unit is `degree` state scalars. One after the other, those of the smallest output weights first, is fixed at the
     values it has most often (at 0 if there is an output gate); if no answer becomes wrong by that, it is taken out, and
-    its share of the output goes into the bias. Layers that need fewer units than others keep some that do nothing. What
-    it does on other words may change: prune first, then `certify`.
+    its share of the output goes into the bias. Layers that need fewer units than others keep some that stand still.
+    What it does on other words may change: prune first, then `certify`.
     """
     config = model.config.resolved_backbone
     _check(model, tokens, targets)
@@ -205,7 +205,7 @@ def _states(model: MinMaxRNC_LM, tokens: Tensor, number: int) -> Tensor:
 
 
 def _take(model: MinMaxRNC_LM, live: list[list[int]]) -> MinMaxRNC_LM:
-    """The model with these units of each layer, and as many that do nothing as make them equal in number."""
+    """The model with these units of each layer, and as many that never move as make them equal in number."""
     config = model.config.resolved_backbone
     width = max(1, *(len(each) for each in live))
     smaller = _copy(model, width * config.degree)
@@ -219,7 +219,22 @@ def _take(model: MinMaxRNC_LM, live: list[list[int]]) -> MinMaxRNC_LM:
         new.neuron.output.weight[:] = old.neuron.output.weight[:, scalars]
         new.neuron.output.bias[:] = old.neuron.output.bias
         new.neuron.x0[:] = old.neuron.x0[scalars]
+        _hold(new.neuron, torch.arange(len(units) * config.degree, width * config.degree))
     return smaller.eval()
+
+
+def _hold(neuron: MinMaxNeuron, scalars: Tensor) -> None:
+    """Let these scalars keep what they start with: each is capped by 1 from itself, by -1 from others, and s is -1.
+
+    As logits of a choice the same numbers choose the scalar itself.
+    """
+    (cell,) = neuron.cells
+    degree = getattr(cell, "degree", 1)
+    rows = _rows(neuron, scalars)
+    neuron.projection.weight[rows] = 0
+    neuron.projection.bias[rows] = -1
+    neuron.projection.bias[scalars * degree + scalars % degree] = 1
+    neuron.output.weight[:, scalars] = 0
 
 
 def _rows(neuron: MinMaxNeuron, scalars: Tensor) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy
 import torch
 from torch import Tensor, nn
 
 from latchwork.machines.machine import Machine
-from latchwork.machines.words import leads_to, random_words
+from latchwork.machines.words import even_moves, leads_to, random_words
 from latchwork.tasks.task import IGNORE
 
 Word = Sequence[int]
@@ -19,13 +20,15 @@ class Sampler:
     """Draws words by going from state to state of the machine, and answers them.
 
     Symbols are even among those after which an answer is still asked for: rare tokens come as often as others, unlike
-    in the task's own distribution. no_answer: the output that means that no answer is asked for.
+    in the task's own distribution. no_answer: the output that means that no answer is asked for. even: among "symbols",
+    or as `even_moves` says, among the states that may follow.
     """
 
-    def __init__(self, machine: Machine, no_answer: int) -> None:
+    def __init__(self, machine: Machine, no_answer: int, even: Literal["symbols", "states"] = "symbols") -> None:
         self.machine = machine
         self.asked = machine.outputs != no_answer
         self.live = leads_to(machine.transitions, self.asked)
+        self.weights = even_moves(machine, self.live) if even == "states" else None
 
     def batch(
         self,
@@ -49,7 +52,7 @@ class Sampler:
             for _ in range(random.integers(3)):
                 chosen[random.integers(len(chosen))] = int(random.integers(self.machine.n_symbols))
             forced[row, : len(chosen)] = chosen
-        tokens, states = random_words(self.machine, self.live, random, forced)
+        tokens, states = random_words(self.machine, self.live, random, forced, self.weights)
         targets = numpy.where(self.asked[states, tokens], self.machine.outputs[states, tokens], IGNORE)
         return torch.from_numpy(tokens), torch.from_numpy(targets)
 

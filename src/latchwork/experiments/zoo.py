@@ -24,15 +24,22 @@ from latchwork.training.manifest import manifest
 
 Plan = tuple[str, dict[str, Any], ProofProtocol]  # the task, the network's shape, how it is trained
 SMALL: dict[str, Any] = {"levels": 3, "output_gate": False, "ffn_dropout": 0.0}
-# Units that select whole levels; what they choose depends on this symbol alone at first, and little on the one before.
-SELECTION: dict[str, Any] = {"reset_form": "selection", "conv_type": "gated", "conv_init_val": -6.0}
+CLOSED: dict[str, Any] = {"conv_type": "gated", "conv_init_val": -6.0}  # little of the symbol before, at first
+SELECTION: dict[str, Any] = {"reset_form": "selection", **CLOSED}
 ZOO: dict[str, Plan] = {
     "latching-4": ("latching(4)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-8": ("latching(8)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
     "latching-16": ("latching(16)", {"d_model": 32, "d_state": 12, "n_layers": 1}, ProofProtocol()),
+    "latching-64": ("latching(64)", {"d_model": 48, "d_state": 12, "n_layers": 1, **CLOSED}, ProofProtocol()),
     "induction_heads-4": ("induction_heads(4)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
+    "induction_heads-16": ("induction_heads(16)", {"d_model": 48, "d_state": 24, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
+    "sequences-3": (
+        "sequences(3)",
+        {"d_model": 48, "d_state": 24, "n_layers": 3, "s_r_init": "spread", "levels": 9, **CLOSED},
+        ProofProtocol(steps=1200, rounds=40, length=40, even="states", prune=12_000),
+    ),
     "parity": (
         "parity",
         {"d_model": 16, "d_state": 4, "n_layers": 1, "degree": 2},
@@ -45,11 +52,6 @@ ZOO: dict[str, Plan] = {
     ),
 }
 ATTEMPTS: dict[str, Plan] = {
-    "sequences-3": (
-        "sequences(3)",
-        {"d_model": 40, "d_state": 12, "n_layers": 3},
-        ProofProtocol(steps=4000, rounds=40, length=40),
-    ),
     "s3-degree-3": (
         "word_problem(S3)",
         {"d_model": 24, "d_state": 6, "n_layers": 1, "degree": 3},
@@ -57,16 +59,20 @@ ATTEMPTS: dict[str, Plan] = {
     ),
 }
 SEEDS = {"parity": 2}  # the one of seeds 0 to 3 that is proved; every other network has seed 0
+TRAINING = ("training_seconds", "rounds", "protocol", "seed")  # of a record: how the network was trained
 FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def make(name: str, folder: Path = FOLDER) -> bool:
-    """Train, and write if proved; whether it was."""
-    attempt = _attempt(name, ZOO[name], SEEDS.get(name, 0))
+    """Train, and write if proved; whether it was. If not, attempts.json says how far it came."""
+    seed = SEEDS.get(name, 0)
+    attempt = _attempt(name, ZOO[name], seed)
     if not isinstance(attempt.result, Proof):
+        _note(name, ZOO[name], [attempt], folder)
         return False
+    training = {**_training(attempt), "protocol": asdict(ZOO[name][2]), "seed": seed}
     attempt.model.save(folder / name)
-    write_json(folder / name / "proof.json", _record(ZOO[name][0], attempt.result, _training(attempt)))
+    write_json(folder / name / "proof.json", _record(ZOO[name][0], attempt.result, training))
     return True
 
 
@@ -78,19 +84,25 @@ def renew(name: str, folder: Path = FOLDER) -> bool:
     print(name, result, flush=True)
     if not isinstance(result, Proof):
         return False
-    training: dict[str, Any] = {key: before[key] for key in ("training_seconds", "rounds") if key in before}
+    training: dict[str, Any] = {key: before[key] for key in TRAINING if key in before}
     write_json(folder / name / "proof.json", _record(before["task"], result, training))
     return True
 
 
 def attempt(name: str, seeds: int = 3, folder: Path = FOLDER) -> bool:
     """Train with some seeds, write down what came of it; whether any was proved."""
-    task, shape, protocol = ATTEMPTS[name]
     found = [_attempt(name, ATTEMPTS[name], seed) for seed in range(seeds)]
+    _note(name, ATTEMPTS[name], found, folder)
+    return any(isinstance(each.result, Proof) for each in found)
+
+
+def _note(name: str, plan: Plan, found: list[Attempt], folder: Path) -> None:
+    """What came of some seeds, in attempts.json."""
+    task, shape, protocol = plan
     outcomes = [{"result": str(each.result), **_training(each)} for each in found]
     described = {"task": task, "shape": {**SMALL, **shape}, "protocol": asdict(protocol), "seeds": outcomes}
-    write_json(folder / "attempts.json", {**(read_json(folder / "attempts.json") or {}), name: described})
-    return any(isinstance(each.result, Proof) for each in found)
+    attempts = read_json(folder / "attempts.json") or {}
+    write_json(folder / "attempts.json", {**attempts, name: {**described, "manifest": _made()}})
 
 
 def _attempt(name: str, plan: Plan, seed: int = 0) -> Attempt:
@@ -107,8 +119,12 @@ def _training(attempt: Attempt) -> dict[str, Any]:
 
 
 def _record(task: str, proof: Proof, training: dict[str, Any]) -> dict[str, Any]:
-    described = {name: value for name, value in manifest({}).items() if name != "config"}
-    return {"task": task, **asdict(proof), **training, "manifest": described}
+    return {"task": task, **asdict(proof), **training, "manifest": _made()}
+
+
+def _made() -> dict[str, Any]:
+    """Versions, commit and machine."""
+    return {name: value for name, value in manifest({}).items() if name != "config"}
 
 
 if __name__ == "__main__":

@@ -70,6 +70,10 @@ def merge(traces: Traces, symbols: int, undecided: int, how: Merging, deadline: 
     moore = how.outputs == "moore"
     used = traces.some(how.share, how.steps)
 
+    def check_time() -> None:  # EDSM scores every pair of states before it merges one
+        if time.monotonic() > deadline:
+            raise GaveUp("no time left")
+
     class Labels(DataHandler):  # type: ignore[misc]
         """Counts of (symbol, label) at each node; the symbol is None for labels of the node itself."""
 
@@ -100,6 +104,7 @@ def merge(traces: Traces, symbols: int, undecided: int, how: Merging, deadline: 
             )
 
         def score_function(self, part: dict[Any, Any]) -> Any:
+            check_time()
             if how.noise == 0 and how.order == "rpni":
                 return SpecialScores.ImmediateAccept
             after, before, largest = _totals(set(part.values())), Counter[str](), Counter[int]()
@@ -122,11 +127,10 @@ def merge(traces: Traces, symbols: int, undecided: int, how: Merging, deadline: 
             self.states += 1
             if self.states > how.states:
                 raise GaveUp(f"more than {how.states} states")
-            self.log_merge(node)
+            check_time()
 
         def log_merge(self, part: Any) -> None:
-            if time.monotonic() > deadline:
-                raise GaveUp("no time left")
+            check_time()
 
     data = [
         ([IGNORE] if moore else []) + list(zip(word.tolist(), labels.tolist(), strict=True))
@@ -220,7 +224,7 @@ def merge_by_cross_validation(
     folds = numpy.array_split(random.permutation(len(traces)), min(FOLDS, len(traces)))
     trials: list[Trial] = []
     queue = [replace(how, steps=SHORT[how.order]) for how in settings(traces.per_step)]
-    begin, again = time.monotonic(), traces.steps > SHORT["rpni"]
+    begin, again, ranked = time.monotonic(), traces.steps > SHORT["rpni"], False
     until = begin + (deadline - begin) * (0.4 if again else 1.0)
     while queue:
         by_name = dict[str, Merging]()
@@ -229,7 +233,8 @@ def merge_by_cross_validation(
             if start > until:
                 break
             watch(f"merging states: {how}")
-            share = start + (until - start) / (len(queue) - place)  # an equal share of the time that is left
+            # Of the time that is left an equal share each; half of it where the most promising comes first.
+            share = start + (until - start) / (min(len(queue) - place, 2) if ranked else len(queue) - place)
             trial = _cross_validate(traces, symbols, undecided, how, folds, share)
             trials.append(replace(trial, seconds=time.monotonic() - start))
             by_name[trial.how] = how
@@ -237,7 +242,7 @@ def merge_by_cross_validation(
                 return rank(trials)
         best = [by_name[each.how] for each in rank(trials) if each.how in by_name]
         queue = [replace(how, steps=LONG) for how in best if how.order == "rpni"] if again else []
-        again, until = False, deadline
+        again, until, ranked = False, deadline, True
     return rank(trials)
 
 

@@ -34,16 +34,20 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkPlan:
-    """The shape of a network of one layer, and how it is trained.
+    """The shape of a network, and how it is trained.
 
-    degree: places of a unit. start: "one_hot" as above, for any machine; "levels", a level of its own at every place,
-    for groups. patience: steps at one length after which training starts again with another seed. rounds: of
+    degree: places of a unit. layers: of units, one above the other, for machines that are a cascade. conv: "closed", a
+    gated convolution that shows little of the step before at first, or "basic", the paper's, where a unit must see what
+    another was before this step. start: "one_hot" as above, for any machine; "levels", a level of its own at every
+    place, for groups. patience: steps at one length after which training starts again with another seed. rounds: of
     certifying and training on counterexamples.
     """
 
     degree: int
     units: int = 32
     d_model: int = 128
+    layers: int = 1
+    conv: Literal["closed", "basic"] = "closed"
     reset_form: Literal["transformation", "selection"] = "transformation"
     start: Literal["one_hot", "levels"] = "one_hot"
     curriculum: LengthCurriculum = BY_LENGTH
@@ -78,7 +82,10 @@ class Trained:
 
 def make_network(vocabulary: int, plan: NetworkPlan) -> MinMaxRNC_LM:
     """A new network, its weights drawn by torch's generator."""
-    config = MinMaxRNCLMConfig.state_tracking(plan.degree, plan.units, reset_form=plan.reset_form, d_model=plan.d_model)
+    shape = {"reset_form": plan.reset_form, "d_model": plan.d_model, "n_layers": plan.layers}
+    if plan.conv == "basic":
+        shape["conv_type"] = "basic"
+    config = MinMaxRNCLMConfig.state_tracking(plan.degree, plan.units, **shape)
     model = MinMaxRNC_LM(vocabulary, config)
     if plan.start == "one_hot":
         one_hot_start(model)
@@ -172,6 +179,8 @@ def train_and_prove(
             if time.monotonic() - began > seconds or word is None:
                 break
             words.add(word)
+            if plan.layers > 1:  # units that were taken out would hide the mistakes of those that are left
+                trained.model = smaller
             steps += _correct(trained.model, words, plan, seed + number, seconds - (time.monotonic() - began))
         tried += 1
         if isinstance(trained.result, Proof) or time.monotonic() - began > seconds:
@@ -184,10 +193,13 @@ def _smaller(model: MinMaxRNC_LM, words: ChosenWords, plan: NetworkPlan) -> Iter
     """Smaller networks to certify: with the units that the answers need, and with those that follow the machine.
 
     Units that the answers need may be in many more states together than the machine has. Units whose state is a
-    function of the machine's state are not; their readout is trained again. For groups they come first.
+    function of the machine's state are not; their readout is trained again. For groups they come first. In a cascade
+    of several layers no unit is such a function by itself.
     """
     if plan.start == "one_hot":
         yield prune(model, *words.sample("train", 0, TOKENS // 20, 20))
+    if plan.layers > 1:
+        return
     tokens, _ = words.sample("train", 1, 64, 64)
     machine = words.machine()
     before = states_before(machine, tokens.numpy())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy
 
 from latchwork.automata import Machine
 from latchwork.automata.learn import lstar
-from latchwork.learning.traces import Name, Names
+from latchwork.learning.traces import Name, Names, in_order
 
 Teacher = Callable[[tuple[Name, ...]], Name]
 MOST_LABELS = 10_000
@@ -35,7 +36,10 @@ def ask(
         return labels[label]
 
     machine, asked = lstar(answer, len(symbols), words=words, length=length, seed=seed)
-    return Names(tuple(symbols), tuple(labels)), machine.minimise(), asked, time.monotonic() - start
+    names = tuple(labels) if outputs is not None else in_order(labels)
+    order = numpy.array([names.index(label) for label in labels])
+    machine = replace(machine, outputs=order[machine.outputs]).minimise()
+    return Names(tuple(symbols), names), machine, asked, time.monotonic() - start
 
 
 def compare(

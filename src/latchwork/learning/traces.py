@@ -202,7 +202,12 @@ def _names(argument: str, given: Iterable[Name] | None, seen: Iterable[Name]) ->
         ) from None
     if any(each is None or each != each for each in found):
         raise ValueError(f"sequences must hold no None and no NaN; got {next(e for e in found if e is None or e != e)}")
+    return in_order(found)
+
+
+def in_order(names: Iterable[Name]) -> tuple[Name, ...]:
+    """Names sorted, if they can be; otherwise by their type and text."""
     try:
-        return tuple(sorted(found))  # type: ignore[type-var]
+        return tuple(sorted(names))  # type: ignore[type-var]
     except TypeError:
-        return tuple(sorted(found, key=lambda each: (type(each).__name__, repr(each))))
+        return tuple(sorted(names, key=lambda each: (type(each).__name__, repr(each))))

@@ -41,16 +41,38 @@ def short_words(machine: Machine, live: Array, most: int) -> Array:
         state = machine.transitions[state[here], symbols]
 
 
-def random_words(machine: Machine, live: Array, random: numpy.random.Generator, forced: Array) -> tuple[Array, Array]:
+def even_moves(machine: Machine, live: Array) -> Array:
+    """(states, symbols): how often to draw a symbol so that all states that may follow come equally often.
+
+    Half of the draws are even among live symbols instead. Where one symbol of many moves on, even symbols alone show
+    little of what comes after it.
+    """
+    weights = numpy.zeros(live.shape)
+    for state, allowed in enumerate(live):
+        symbols = numpy.flatnonzero(allowed)
+        if len(symbols):
+            _, which, count = numpy.unique(machine.transitions[state, symbols], return_inverse=True, return_counts=True)
+            weights[state, symbols] = (1 / (len(count) * count[which]) + 1 / len(symbols)) / 2
+    return weights
+
+
+def random_words(
+    machine: Machine, live: Array, random: numpy.random.Generator, forced: Array, weights: Array | None = None
+) -> tuple[Array, Array]:
     """Words drawn evenly among live symbols, and the machine's state before each step, both (words, length).
 
-    forced: (words, length), symbols to take where they are live; -1 where any will do.
+    forced: (words, length), symbols to take where they are live; -1 where any will do. weights: (states, symbols), for
+    draws that are not even, as of `even_moves`.
     """
     tokens, states = numpy.zeros(forced.shape, numpy.int64), numpy.zeros(forced.shape, numpy.int64)
     state, rows = numpy.full(len(forced), machine.start), numpy.arange(len(forced))
     for step, wanted in enumerate(forced.T):
         allowed = live[state]
-        symbol = (random.random(allowed.shape) * allowed).argmax(1)
+        if weights is None:
+            symbol = (random.random(allowed.shape) * allowed).argmax(1)
+        else:
+            heights = weights[state].cumsum(1)
+            symbol = (random.random(len(state))[:, None] * heights[:, -1:] < heights).argmax(1)
         given = (wanted >= 0) & allowed[rows, numpy.maximum(wanted, 0)]
         tokens[:, step], states[:, step] = numpy.where(given, wanted, symbol), state
         state = machine.transitions[state, tokens[:, step]]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from latchwork.automata.findings import Proof
 from latchwork.baselines.registry import load_folder, own_tensors, save_model
 from latchwork.evaluation.accuracy import ModeGap
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
@@ -168,4 +169,6 @@ def train_until_proved(
     model, plan = MinMaxRNC_LM(task.vocabulary, config), UntilProved(task, protocol, seed)
     described = {"task": task.name, "protocol": asdict(protocol), "threads": torch.get_num_threads()}
     record = run_plan(plan, model, folder=folder, config=described, watch=watch, tell=tell)
+    if isinstance(plan.result, Proof):
+        model = plan.certified(model.eval(), len(plan.rounds) - 1)
     return Attempt(model.eval(), plan.result, plan.rounds, record["seconds"] + record["evaluation_seconds"])

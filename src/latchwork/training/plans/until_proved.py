@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from latchwork.automata.certify import certify
 from latchwork.automata.findings import Finding, Proof, Unknown, from_dict, to_dict
+from latchwork.automata.prune import prune_states
 from latchwork.automata.sampler import Sampler
 from latchwork.machines.machine import Machine
 from latchwork.models import MinMaxRNC_LM
@@ -38,7 +39,7 @@ class UntilProved(Plan):
         self.protocol, self.seed, self.clip = protocol, seed, protocol.clip
         self.learning_rate, self.no_answer = protocol.learning_rate, task.vocabulary
         self.machine = Machine.from_task(task)
-        self.sampler = Sampler(self.machine, self.no_answer)
+        self.sampler = Sampler(self.machine, self.no_answer, protocol.even)
         self.began, self.spent = 0, 0.0  # the step and the seconds at which the round began
         self.steps, self.right, self.last = 0, 0, float("nan")  # of the round; without a mistake; the last loss
         self.pinned: list[list[int]] = []
@@ -84,17 +85,20 @@ class UntilProved(Plan):
         """Certify; the counterexample and more mistakes go into the data of the next round."""
         training.show(f"certifying after round {len(self.rounds) + 1}")
         limits = {name: getattr(self.protocol, name) for name in ("precision", "tolerance", "max_states")}
-        model, watch = training.whole_model(), lambda found, waiting: training.pause()
-        assert isinstance(model, MinMaxRNC_LM)
+        whole, watch = training.whole_model(), lambda found, waiting: training.pause()
+        assert isinstance(whole, MinMaxRNC_LM)
+        model = self.certified(whole, len(self.rounds))
         result = certify(model, self.machine, no_answer=self.no_answer, watch=watch, **limits)
         described = {"steps": self.steps, "loss": self.last, "result": type(result).__name__, "states": result.states}
+        if self.protocol.prune:
+            described["d_state"] = model.config.resolved_backbone.d_state
         described["training_seconds"] = round(training.place.seconds - self.spent, 1)
         described["certify_seconds"] = round(result.seconds, 1)
         if not isinstance(result, Proof) and result.word:
             word = list(result.word)
             random = generator(self.seed, "mistakes", len(self.rounds))
             length = min(self.protocol.length, 2 * len(word) + 2)
-            found = self.sampler.mistakes(model, random, self.protocol.tries, length, [word])
+            found = self.sampler.mistakes(whole, random, self.protocol.tries, length, [word])
             described |= {"word": word, "mistakes": len(found), "again": word in self.pinned}
             self.pinned = [*(each for each in self.pinned if each != word), word][-PINNED:]
             self.near = [*self.near, word, *found[:KEPT]][-16 * KEPT :]
@@ -107,6 +111,14 @@ class UntilProved(Plan):
             self.stopped = "proved"
         elif len(self.rounds) >= self.protocol.rounds:
             self.stopped = "all rounds"
+
+    def certified(self, model: MinMaxRNC_LM, number: int) -> MinMaxRNC_LM:
+        """The network that is certified in the round of this number: the one given, or it without idle units."""
+        if not self.protocol.prune:
+            return model
+        length = max(self.protocol.length // 2, max(map(len, self.pinned), default=0))
+        random, rows = generator(self.seed, "words to prune by", number), -(-self.protocol.prune // length)
+        return prune_states(model, *self.sampler.batch(random, rows, length, self.pinned, self.near))
 
     def state(self) -> dict[str, Any]:
         names = ("began", "spent", "steps", "right", "last", "pinned", "near", "rounds")
