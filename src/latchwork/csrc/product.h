@@ -40,9 +40,10 @@ inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t colu
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
 
-// C = A B + bias for ROWS rows and one panel. A is (ROWS, k), rows lda apart; bias may be null.
+// C = A B + bias for ROWS rows and one panel, of which `columns` columns are written, all if there are more. A is
+// (ROWS, k), rows lda apart; bias may be null.
 LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
-                                    int64_t ldc) {
+                                    int64_t ldc, int64_t columns) {
     Lanes left[ROWS], right[ROWS];
     const Lanes first = bias ? load(bias) : Lanes{}, second = bias ? load(bias + LANES) : Lanes{};
 #pragma GCC unroll 12
@@ -56,16 +57,25 @@ LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b,
             right[m] += factor * b1;
         }
     }
+    if (columns >= PANEL) {
 #pragma GCC unroll 12
-    for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
+        for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
+    } else {
+#pragma GCC unroll 12
+        for (int64_t m = 0; m < ROWS; ++m) {
+            store_part<float>(c + m * ldc, left[m], columns);
+            if (columns > LANES) store_part<float>(c + m * ldc + LANES, right[m], columns - LANES);
+        }
+    }
 }
 
-// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS, and C has room for whole panels.
+// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS. C has room for whole panels, unless `narrow`.
 inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
-                     float* c, int64_t ldc) {
+                     float* c, int64_t ldc, bool narrow = false) {
     for (int64_t j = 0; j < n; j += PANEL)
         for (int64_t i = 0; i < rows; i += ROWS)
-            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc);
+            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc,
+                          narrow ? n - j : PANEL);
 }
 
 // C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. All have room for whole tiles.
