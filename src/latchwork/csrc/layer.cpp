@@ -96,8 +96,8 @@ struct Prepared {
     float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
 
     Prepared(const Layer& p, bool backward)
-        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(padded(d)), UP(padded(ups)),
-          H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(d + D)), TAPE(2 * D + UP),
+        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
+          H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), TAPE(2 * D + UP),
           memory(8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
                  packed_room(d, p.hidden) + packed_room(p.outputs, d)),
           mask_hidden(tail_mask(p.hidden)) {
@@ -253,15 +253,15 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
 struct Sums {
     float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
     static int64_t size(const Prepared& w) {
-        return line(w.D * w.PAIR) + line(w.UP * w.D) + line(w.D * w.H) + line(w.Z * w.D) + line(w.UP) + line(w.Z) +
-               2 * line(w.D) + line(6 * w.D);
+        return line(tiles(w.d) * w.PAIR) + line(tiles(w.ups) * w.D) + line(tiles(w.d) * w.H) +
+               line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 2 * line(w.D) + line(6 * w.D);
     }
     Sums(const Prepared& w, float* memory) {
         Arena arena{memory};
-        conv = arena.take(w.D * w.PAIR), conv_bias = arena.take(w.D);
-        up = arena.take(w.UP * w.D), up_bias = arena.take(w.UP);
-        down = arena.take(w.D * w.H), down_bias = arena.take(w.D);
-        projection = arena.take(w.Z * w.D), projection_bias = arena.take(w.Z);
+        conv = arena.take(tiles(w.d) * w.PAIR), conv_bias = arena.take(w.D);
+        up = arena.take(tiles(w.ups) * w.D), up_bias = arena.take(w.UP);
+        down = arena.take(tiles(w.d) * w.H), down_bias = arena.take(w.D);
+        projection = arena.take(tiles(w.p.outputs) * w.D), projection_bias = arena.take(w.Z);
         norms = arena.take(6 * w.D);
     }
 };
@@ -418,7 +418,7 @@ int backward(const Layer& p) {
     return DONE;
 }
 
-int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn ? 2 : 1) * p.hidden); }
+int64_t tape(const Layer& p) { return 2 * panels(p.width) + panels((p.gated_ffn ? 2 : 1) * p.hidden); }
 
 }  // namespace LATCHWORK_ISA
 

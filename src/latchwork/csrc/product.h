@@ -18,6 +18,8 @@ constexpr int64_t ROWS = 6;
 constexpr int64_t PANEL = 2 * LANES;
 
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+inline int64_t panels(int64_t n) { return round_up(n, PANEL); }  // the length of a row of n numbers, with its padding
+inline int64_t tiles(int64_t n) { return round_up(n, ROWS); }    // how many rows hold n, with their padding
 // The row length of a buffer for n columns that tiles may run over in either direction.
 inline int64_t padded(int64_t n) { return round_up(round_up(n, ROWS), PANEL); }
 
@@ -78,7 +80,8 @@ inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, 
                           narrow ? n - j : PANEL);
 }
 
-// C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. All have room for whole tiles.
+// C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. C and X have room for whole tiles, and
+// after G up to ROWS - 1 numbers are read, which may be anything.
 inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
                        float* c, int64_t ldc) {
     for (int64_t j = 0; j < n; j += PANEL)
