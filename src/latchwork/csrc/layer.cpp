@@ -217,9 +217,11 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
         w.pairs(row, rows, x, nullptr, nullptr, pair);
         if (p.gated_conv)
             for (int64_t r = 0; r < rows; ++r)
-                for (int64_t j = 0; j < w.d; ++j) {
-                    const float before = pair[r * w.PAIR + j], now = pair[r * w.PAIR + w.d + j];
-                    m[r * w.TAPE + j] = now + w.gate[j] * (before - now);
+                for (int64_t j = 0; j < w.D; j += LANES) {  // the padding too, which is kept in the tape
+                    const float* own = pair + r * w.PAIR + j;
+                    const int64_t lanes = w.d > j ? w.d - j : 0;
+                    const Lanes before = load_part<float>(own, lanes), now = load_part<float>(own + w.d, lanes);
+                    store(m + r * w.TAPE + j, now + load(w.gate + j) * (before - now));
                 }
         else
             multiply(pair, w.PAIR, w.conv, whole, 2 * w.d, w.d, w.conv_bias, m, w.TAPE);
