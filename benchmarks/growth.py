@@ -6,6 +6,7 @@ and above some size every tensor is. The warm rows are the kernel alone, with ou
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -30,7 +31,7 @@ def run(settings: Settings) -> list[Row]:
         times = {T: timings[str(T)].seconds for T in LENGTHS}
         slope, _ = statistics.linear_regression(logarithms(LENGTHS), logarithms(times.values()))
         longest = modes[LENGTHS[-1]][mode]
-        pair = interleave({str(n): with_threads(n, longest) for n in (1, 2)}, settings.seconds)
+        pair = interleave({str(n): with_threads(n, longest) for n in (1, 2)}, settings.seconds, time.perf_counter)
         gain = pair["1"].seconds / pair["2"].seconds
         rows.append(Row(mode=mode, seconds=times, exponent=slope, gain=gain))
     return rows

@@ -13,7 +13,7 @@ import torch
 
 Shape = tuple[int, int, int]  # B, T, D
 Row = dict[str, Any]  # one line of a table, as it is written to JSON
-Clock = Callable[[], float]  # time.perf_counter; or time.process_time, which a busy machine changes least
+Clock = Callable[[], float]
 
 ROUNDS = 5
 FEWEST_CALLS = 3
@@ -59,8 +59,14 @@ def threads_set_to(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def time_once(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
-    """Seconds of one call; its result is freed after the clock has stopped."""
+def fair_clock() -> Clock:
+    """Processor time with one thread, which other programs on the machine change least; with more, time of the wall."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def time_once(call: Callable[[], object], clock: Clock | None = None) -> float:
+    """Seconds of one call, by `fair_clock` unless told; its result is freed after the clock has stopped."""
+    clock = clock or fair_clock()
     start = clock()
     result = call()
     elapsed = clock() - start
@@ -69,7 +75,7 @@ def time_once(call: Callable[[], object], clock: Clock = time.perf_counter) -> f
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], object]], seconds: float, clock: Clock = time.perf_counter
+    calls: Mapping[str, Callable[[], object]], seconds: float, clock: Clock | None = None
 ) -> dict[str, Timing]:
     """Time all calls in turns and return the median of each.
 
@@ -78,6 +84,7 @@ def interleave(
     with its own data; one that has used up its time, with at least FEWEST_CALLS calls, sits out.
     """
     times: dict[str, list[float]] = {}
+    clock = clock or fair_clock()
     with no_garbage_collection():
         for name, call in calls.items():
             first = time_once(call, clock)

@@ -16,6 +16,7 @@ import torch
 import typer
 from rich.console import Console
 
+import model_characters
 import model_decode
 import model_evaluation
 import model_int8
@@ -32,6 +33,7 @@ from targets import table as targets_table
 SECTIONS = {
     "step": model_step,
     "presets": model_presets,
+    "characters": model_characters,
     "evaluation": model_evaluation,
     "decode": model_decode,
     "memory": model_memory,
@@ -75,7 +77,7 @@ def main(
             console.print(f"{name}: skipped: {reason}", markup=False)
             continue
         console.print(SECTIONS[name].table(rows))
-        record["measured"][name] = {key: moment[key] for key in MOMENT} | {"seconds": settings.seconds}
+        record["measured"][name] = {key: moment[key] for key in MOMENT} | {"seconds": settings.seconds, "quick": quick}
         record[name] = rows
         record["targets"] = judge(record, model_targets.TARGETS)
         write(path, **record)

@@ -16,6 +16,7 @@ def provenance(record: Record) -> str:
     machine = ", ".join(f"{key} {value}" for key, value in record["machine"].items())
     moments = "; ".join(
         f"{name} {each['date'][:10]} at {each['commit'][:12]}, load {each['load before']}"
+        + (", quick" if each.get("quick") else "")
         for name, each in record["measured"].items()
     )
     return f"Measured on: {machine}. Sections: {moments}."
@@ -56,6 +57,15 @@ def presets(rows: Rows) -> Lines:
     return training(rows, "forward+backward, ms (times as fast as minmaxrnc)")
 
 
+def characters(rows: Rows) -> Lines:
+    head = ["layers of the character models, forward+backward at 12 x 64", "parameters", "ms", "our time / its time"]
+    lines = []
+    for row in rows:
+        time = f"{row['seconds'] * 1e3:.1f}"
+        lines.append([row["contender"], number(row, "parameters", ","), time, number(row, "of ours", ".2f")])
+    return head, lines
+
+
 def evaluation(rows: Rows) -> Lines:
     head = [
         "accuracy on 2^20 tokens, 1 thread",
@@ -89,6 +99,7 @@ def int8(rows: Rows) -> Lines:
 SECTIONS: dict[str, Callable[[Rows], Lines]] = {
     "step": step,
     "presets": presets,
+    "characters": characters,
     "evaluation": evaluation,
     "decode": decode,
     "memory": memory,

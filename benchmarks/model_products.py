@@ -6,6 +6,7 @@ output, the gradient of its input, the gradient of its weights.
 """
 
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,14 +22,19 @@ def linear_maps(model: MinMaxRNC_LM, rows: int, first_rows: int) -> list[Linear]
     """Every linear map, with `first_rows` rows before the recurrence of the first layer and `rows` everywhere else."""
     maps = [(rows, model.head.in_features, model.head.out_features)]
     for number, layer in enumerate(model.backbone.layers):
-        n = rows if number else first_rows
-        if isinstance(layer.conv, BasicConv):
-            d_model, both = layer.conv.weight.shape
-            maps.append((n, both, d_model))
-        maps += [(n, each.in_features, each.out_features) for each in (layer.ffn.up, layer.ffn.down)]
-        maps.append((n, layer.neuron.projection.in_features, layer.neuron.projection.out_features))
-        maps.append((rows, layer.neuron.output.in_features, layer.neuron.output.out_features))
+        maps += layer_maps(layer, rows, rows if number else first_rows)
     return maps
+
+
+def layer_maps(layer: Any, rows: int, rows_before: int) -> list[Linear]:
+    """Those of a layer, with `rows_before` rows before its recurrence."""
+    maps = []
+    if isinstance(layer.conv, BasicConv):
+        d_model, both = layer.conv.weight.shape
+        maps.append((rows_before, both, d_model))
+    for each in (layer.ffn.up, layer.ffn.down, layer.neuron.projection):
+        maps.append((rows_before, each.in_features, each.out_features))
+    return [*maps, (rows, layer.neuron.output.in_features, layer.neuron.output.out_features)]
 
 
 class Products:

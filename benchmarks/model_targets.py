@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from model_characters import LSTM
 from model_contenders import OURS, PEER
 from model_decode import INT8
-from model_presets import LARGE
+from model_presets import LARGE, MEDIUM
 from targets import Results, Target, pick
 
 Value = Callable[[Results], float | None]
@@ -26,6 +27,18 @@ def best_pieces(field: str) -> Value:
     return value
 
 
+def of_products(case: str) -> Value:
+    """Our speed in a preset, in percent of that of its matrix products alone."""
+
+    def value(results: Results) -> float | None:
+        rows = [row for row in results.get("presets", []) if row["case"] == case and row["threads"] == 1]
+        ours = [row["seconds"] for row in rows if row["contender"] == OURS]
+        alone = [row["seconds"] for row in rows if row["contender"].startswith("torch.mm")]
+        return 100 * min(alone) / ours[0] if ours and alone else None
+
+    return value
+
+
 STEP, DECODE = "training step of the small preset", "decoding with the large preset"
 PASS, AS_FAST = "accuracy on 2^20 tokens", f"times as fast as {PEER}"
 TARGETS = (
@@ -33,6 +46,14 @@ TARGETS = (
     Target(f"{STEP}, V = 20, {AS_FAST}: the goal", faster("step", case="V = 20"), 6.5),
     Target(f"{STEP}, V = 2560, {AS_FAST}", faster("step", case="V = 2560"), 5),
     Target(f"forward+backward of the large preset, {AS_FAST}", faster("presets", case=LARGE), 2.3),
+    Target("forward+backward of the large preset, % of the speed of its products", of_products(LARGE), 95),
+    Target("forward+backward of the medium preset, % of the speed of its products", of_products(MEDIUM), 95),
+    Target(
+        "layers of the character models, parts of the time of nn.LSTM of 2 layers and as many parameters",
+        lambda results: pick(results, "characters", "of ours", contender=LSTM.format(2)),
+        1,
+        at_least=False,
+    ),
     Target(f"{PASS}, {AS_FAST}", best_pieces("faster"), 5),
     Target(f"{PASS}, extra memory, MB", best_pieces("extra MB"), 200, at_least=False),
     Target(f"{DECODE}, {AS_FAST}", faster("decode"), 1.2),

@@ -57,6 +57,11 @@ inline void copy_padded(const float* from, int64_t n, int64_t size, float* to) {
     if (n) std::memcpy(to, from, n * sizeof(float));
     for (int64_t j = n; j < size; ++j) to[j] = 0.0f;
 }
+// to[j] = f(j, lanes) for whole vectors of n numbers; f reads and gives as many lanes as there are.
+template <class F>
+LATCHWORK_INLINE void each_part(int64_t n, float* to, F f) {
+    for (int64_t j = 0; j < n; j += LANES) store_part<float>(to + j, f(j, n - j), n - j);
+}
 inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, float* to) {
     for (int64_t j = 0; j < size; j += LANES) {
         Lanes total = load(to + j);

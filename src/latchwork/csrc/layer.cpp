@@ -32,13 +32,13 @@ struct Normaliser {
     int64_t kind, width, size;  // size: of a row with its padding
     float epsilon;
     float *weight, *bias;  // padded with zeros
+    Mask mask;             // of the last vector
 
-    // hat (size): the input (width) centred and scaled; y (size, and again into `copy`) = weight hat + bias. Returns the
-    // scale. Up to LANES - 1 numbers after x are read, and not used; the padding of what is written is zero.
+    // hat (size, may be null): the input (width) centred and scaled; y (size, and again into `copy` if there is one) =
+    // weight hat + bias. Returns the scale. Up to LANES - 1 numbers after x are read, and not used; the padding of what is
+    // written is zero.
     float operator()(const float* x, float* hat, float* y, float* copy = nullptr) const {
         const int64_t last = (width - 1) / LANES * LANES;  // where the last vector begins
-        const Mask mask = tail_mask(width);
-        if (!copy) copy = y;
         Lanes total{}, squares{};
         for (int64_t j = 0; j < last; j += LANES) total += load(x + j);
         total += keep(load(x + last), mask);
@@ -46,23 +46,19 @@ struct Normaliser {
         for (int64_t j = 0; j < last; j += LANES) {
             const Lanes centred = load(x + j) - mean;
             squares += centred * centred;
-            store(hat + j, centred);
         }
-        const Lanes centred = keep(load(x + last) - mean, mask);
-        squares += centred * centred;
-        store(hat + last, centred);
-        for (int64_t j = last + LANES; j < size; j += LANES) store(hat + j, Lanes{});
-        if (kind == NO_NORM) {
-            for (int64_t j = 0; j < size; j += LANES) store(y + j, load(hat + j)), store(copy + j, load(hat + j));
-            return 1;
-        }
-        const float scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
-        for (int64_t j = 0; j < size; j += LANES) {
-            const Lanes scaled = load(hat + j) * scale, value = scaled * load(weight + j) + load(bias + j);
-            store(hat + j, scaled);
+        const Lanes ending = keep(load(x + last) - mean, mask);
+        squares += ending * ending;
+        const float scale = kind == NO_NORM ? 1.0f : 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
+        const auto put = [&](int64_t j, Lanes scaled) {
+            const Lanes value = scaled * load(weight + j) + load(bias + j);
+            if (hat) store(hat + j, scaled);
+            if (copy) store(copy + j, value);
             store(y + j, value);
-            store(copy + j, value);
-        }
+        };
+        for (int64_t j = 0; j < last; j += LANES) put(j, (load(x + j) - mean) * scale);
+        put(last, ending * scale);
+        for (int64_t j = last + LANES; j < size; j += LANES) put(j, Lanes{});
         return scale;
     }
     // grad_x += what grad_y brings; adds to grad_weight and grad_bias too.
@@ -96,13 +92,15 @@ struct Prepared {
     const int64_t d, ups, D, UP, H, Z, PAIR, TAPE;  // capitals: row lengths with padding
     Scratch<float> memory;
     Normaliser norm_conv, norm_ffn, norm_neuron;
+    const Mask mask_hidden;
     float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
 
     Prepared(const Layer& p, bool backward)
-        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(padded(d)), UP(padded(ups)),
-          H(padded(p.hidden)), Z(padded(p.outputs)), PAIR(padded(d + D)), TAPE(2 * D + UP),
+        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
+          H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), TAPE(2 * D + UP),
           memory(8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
-                 packed_room(d, p.hidden) + packed_room(p.outputs, d)) {
+                 packed_room(d, p.hidden) + packed_room(p.outputs, d)),
+          mask_hidden(tail_mask(p.hidden)) {
         Arena arena{memory.data};
         norm_conv = normaliser(p.norm_conv, arena);
         norm_ffn = normaliser(p.norm_ffn, arena);
@@ -124,8 +122,9 @@ struct Prepared {
         projection = packed_weight(p.projection, p.outputs, d, arena, backward);
     }
     Normaliser normaliser(const Norm& norm, Arena& arena) const {
-        Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D)};
+        Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D), tail_mask(d)};
         copy_padded(norm.weight, norm.kind == NO_NORM ? 0 : d, D, made.weight);
+        for (int64_t j = 0; j < d && norm.kind == NO_NORM; ++j) made.weight[j] = 1.0f;
         copy_padded(norm.bias, norm.kind == LAYER_NORM ? d : 0, D, made.bias);
         return made;
     }
@@ -138,104 +137,99 @@ struct Prepared {
         copy_padded(p.u + row * d, d, D, x);
         return x;
     }
-    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted. The norm writes each
+    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted (not null). The norm writes each
     // v to its own row and to the next: pair has PAIR_ROWS rows.
     static constexpr int64_t PAIR_ROWS = BLOCK + 1;
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
-        if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), hat, pair);
+        if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
         for (int64_t r = 0; r < rows; ++r) {
             float* own = pair + r * PAIR;
             if (begins(row + r) || (is_first(row + r) && !p.first))
                 std::memset(own, 0, d * sizeof(float));
             else if (is_first(row + r))
                 std::memcpy(own, p.first + (row + r) / p.time * d, d * sizeof(float));
-            const float scale = norm_conv(input(row + r, x), scales ? hat + r * D : hat, own + d, own + PAIR);
+            const float scale = norm_conv(input(row + r, x), hat ? hat + r * D : nullptr, own + d, own + PAIR);
             if (scales) scales[r] = scale;
         }
     }
-    // The activation of `hidden` numbers, and where wanted its slope; room for whole vectors, and the padding is zero.
+    // f(j, activation, slope, mask) for each vector of `hidden` numbers, the last first; the mask is of its lanes.
     template <class F>
-    LATCHWORK_INLINE void each_vector(const float* from, float* act, float* slope, F f) const {
-        const int64_t last = (p.hidden - 1) / LANES * LANES;
-        Lanes a, s;
-        for (int64_t j = 0; j < last; j += LANES) {
-            f(load(from + j), a, s);
-            store(act + j, a);
-            if (slope) store(slope + j, s);
-        }
-        const Mask mask = tail_mask(p.hidden);
-        f(load(from + last), a, s);
-        store(act + last, keep(a, mask));
-        if (slope) store(slope + last, keep(s, mask));
-        for (int64_t j = last + LANES; j < H; j += LANES) store(act + j, Lanes{});
-    }
-    void curve(const float* from, float* act, float* slope) const {
+    LATCHWORK_INLINE void each_activation(const float* from, F f) const {
         const Lanes zero{}, one = all(1.0f);
+        const auto each = [&](auto curve) {
+            const int64_t last = (p.hidden - 1) / LANES * LANES;
+            for (int64_t j = last; j >= 0; j -= LANES) {
+                Lanes a, s;
+                curve(load(from + j), a, s);
+                f(j, a, s, j == last ? mask_hidden : ~Mask{});
+            }
+        };
         if (p.activation == SWISH)
-            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+            each([&](Lanes x, Lanes& a, Lanes& s) {
                 const Lanes open = one / (one + exponential(-x));
                 a = x * open;
                 s = open + a * (one - open);
             });
         else if (p.activation == RELU_SQUARED)
-            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+            each([&](Lanes x, Lanes& a, Lanes& s) {
                 const Lanes positive = x < zero ? zero : x;
                 a = positive * positive, s = positive + positive;
             });
         else
-            each_vector(from, act, slope, [&](Lanes x, Lanes& a, Lanes& s) {
+            each([&](Lanes x, Lanes& a, Lanes& s) {
                 a = x < zero ? zero : x, s = x <= zero ? zero : one;  // a NaN comes through, as in torch
             });
     }
-    // act(gate) value, or act of all.
+    // to (H) = act(gate) value, or act of all. After ups_row there is room for whole vectors, here and below.
     void activate(const float* ups_row, float* to) const {
-        curve(ups_row, to, nullptr);
-        if (p.gated_ffn)
-            for (int64_t j = 0; j < p.hidden; ++j) to[j] *= ups_row[p.hidden + j];
+        const float* value = p.gated_ffn ? ups_row + p.hidden : nullptr;
+        each_activation(ups_row, [&](int64_t j, Lanes a, Lanes, Mask mask) {
+            store(to + j, keep(value ? a * load(value + j) : a, mask));
+        });
     }
-    // act, slope (H): room for the two.
-    void activate_back(const float* ups_row, const float* grad, float* act, float* slope, float* to) const {
-        curve(ups_row, act, slope);
-        if (p.gated_ffn) {
-            const float* value = ups_row + p.hidden;
-            for (int64_t j = 0; j < p.hidden; ++j) to[j] = grad[j] * value[j] * slope[j];
-            for (int64_t j = 0; j < p.hidden; ++j) to[p.hidden + j] = grad[j] * act[j];
-        } else {
-            for (int64_t j = 0; j < p.hidden; ++j) to[j] = grad[j] * slope[j];
-        }
+    // to: the gradient of ups_row. From the last vector on, so that the padding of one half goes before the other half.
+    void activate_back(const float* ups_row, const float* grad, float* to) const {
+        const float* value = p.gated_ffn ? ups_row + p.hidden : nullptr;
+        each_activation(ups_row, [&](int64_t j, Lanes a, Lanes slope, Mask mask) {
+            const Lanes g = load(grad + j);
+            store(to + j, keep(value ? g * load(value + j) * slope : g * slope, mask));
+            if (value) store(to + p.hidden + j, keep(g * a, mask));
+        });
     }
 };
 
 inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
     const Layer& p = w.p;
-    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 3 * line(w.D));
+    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.D + w.H + w.Z + w.TAPE) + 2 * line(w.D));
     Arena arena{memory.data};
     float* pair = arena.take(w.PAIR_ROWS * w.PAIR);
     float* y = arena.take(BLOCK * w.D);
     float* a = arena.take(BLOCK * w.H);
     float* z = arena.take(BLOCK * w.Z);
     float* own_tape = arena.take(BLOCK * w.TAPE);
-    float *x = arena.take(w.D), *hat = arena.take(w.D), *mask = arena.take(w.D);
+    float *x = arena.take(w.D), *mask = arena.take(w.D);
     std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
     for (int64_t row = begin; row < end; row += BLOCK) {
         const int64_t rows = end - row < BLOCK ? end - row : BLOCK, whole = round_up(rows, ROWS);
         // The last rows of a block may be computed for nothing; they must not be written to the tape.
         float* tape = p.tape && whole == rows ? p.tape + row * w.TAPE : own_tape;
         float *m = tape, *ups = tape + w.D, *q = tape + w.D + w.UP;
-        w.pairs(row, rows, x, hat, nullptr, pair);
+        w.pairs(row, rows, x, nullptr, nullptr, pair);
         if (p.gated_conv)
             for (int64_t r = 0; r < rows; ++r)
-                for (int64_t j = 0; j < w.d; ++j) {
-                    const float before = pair[r * w.PAIR + j], now = pair[r * w.PAIR + w.d + j];
-                    m[r * w.TAPE + j] = now + w.gate[j] * (before - now);
+                for (int64_t j = 0; j < w.D; j += LANES) {  // the padding too, which is kept in the tape
+                    const float* own = pair + r * w.PAIR + j;
+                    const int64_t lanes = w.d > j ? w.d - j : 0;
+                    const Lanes before = load_part<float>(own, lanes), now = load_part<float>(own + w.d, lanes);
+                    store(m + r * w.TAPE + j, now + load(w.gate + j) * (before - now));
                 }
         else
             multiply(pair, w.PAIR, w.conv, whole, 2 * w.d, w.d, w.conv_bias, m, w.TAPE);
         for (int64_t r = 0; r < rows; ++r) {
             float* own = m + r * w.TAPE;
             const float* u = p.u + (row + r) * w.d;
-            for (int64_t j = 0; j < w.d; ++j) own[j] += u[j];
-            w.norm_ffn(own, hat, y + r * w.D);
+            for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load_part<float>(u + j, w.d - j));
+            w.norm_ffn(own, nullptr, y + r * w.D);
         }
         multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups, w.TAPE);
         for (int64_t r = 0; r < rows; ++r) w.activate(ups + r * w.TAPE, a + r * w.H);
@@ -244,15 +238,15 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
             float *own = q + r * w.TAPE, *before = m + r * w.TAPE;
             if (p.dropout > 0) {
                 draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.d, mask);
-                for (int64_t j = 0; j < w.d; ++j) own[j] = own[j] * mask[j] + before[j];
+                for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) * load(mask + j) + load(before + j));
             } else {
-                for (int64_t j = 0; j < w.d; ++j) own[j] += before[j];
+                for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load(before + j));
             }
-            w.norm_neuron(own, hat, y + r * w.D);
+            w.norm_neuron(own, nullptr, y + r * w.D);
         }
-        multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, z, w.Z);
-        for (int64_t r = 0; r < rows; ++r)
-            std::memcpy(p.z + (row + r) * p.outputs, z + r * w.Z, p.outputs * sizeof(float));
+        float* to = whole == rows ? p.z + row * p.outputs : z;
+        multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, to, p.outputs, true);
+        if (to == z) std::memcpy(p.z + row * p.outputs, z, rows * p.outputs * sizeof(float));
         if (p.tape && tape == own_tape) std::memcpy(p.tape + row * w.TAPE, tape, rows * w.TAPE * sizeof(float));
     }
 }
@@ -261,15 +255,15 @@ inline void forward_rows(const Prepared& w, int64_t begin, int64_t end) {
 struct Sums {
     float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
     static int64_t size(const Prepared& w) {
-        return line(w.D * w.PAIR) + line(w.UP * w.D) + line(w.D * w.H) + line(w.Z * w.D) + line(w.UP) + line(w.Z) +
-               2 * line(w.D) + line(6 * w.D);
+        return line(tiles(w.d) * w.PAIR) + line(tiles(w.ups) * w.D) + line(tiles(w.d) * w.H) +
+               line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 2 * line(w.D) + line(6 * w.D);
     }
     Sums(const Prepared& w, float* memory) {
         Arena arena{memory};
-        conv = arena.take(w.D * w.PAIR), conv_bias = arena.take(w.D);
-        up = arena.take(w.UP * w.D), up_bias = arena.take(w.UP);
-        down = arena.take(w.D * w.H), down_bias = arena.take(w.D);
-        projection = arena.take(w.Z * w.D), projection_bias = arena.take(w.Z);
+        conv = arena.take(tiles(w.d) * w.PAIR), conv_bias = arena.take(w.D);
+        up = arena.take(tiles(w.ups) * w.D), up_bias = arena.take(w.UP);
+        down = arena.take(tiles(w.d) * w.H), down_bias = arena.take(w.D);
+        projection = arena.take(tiles(w.p.outputs) * w.D), projection_bias = arena.take(w.Z);
         norms = arena.take(6 * w.D);
     }
 };
@@ -278,18 +272,17 @@ struct Sums {
 // at `begin` goes to carry (width), if the row before belongs to another thread.
 inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& sums, float* carry) {
     const Layer& p = w.p;
-    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 5 * line(w.D) + 2 * line(w.H));
+    Scratch<float> memory(line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + w.Z + 2) + 4 * line(w.D));
     Arena arena{memory.data};
     float *pair = arena.take(w.PAIR_ROWS * w.PAIR), *grad_pair = arena.take(BLOCK * w.PAIR);
     float *hat_conv = arena.take(BLOCK * w.D), *scale_conv = arena.take(BLOCK);
     float *y = arena.take(BLOCK * w.D), *grad_y = arena.take(BLOCK * w.D), *grad_m = arena.take(BLOCK * w.D);
     float *f = arena.take(BLOCK * w.D), *ups = arena.take(BLOCK * w.UP), *hats = arena.take(BLOCK * w.D);
     float *a = arena.take(BLOCK * w.H), *grad_a = arena.take(BLOCK * w.H), *z = arena.take(BLOCK * w.Z);
-    float *x = arena.take(w.D), *mask = arena.take(w.D), *grad_u = arena.take(w.D);
+    float *x = arena.take(w.D), *mask = arena.take(w.D);
     float *grad_v = arena.take(w.D), *next = arena.take(w.D), *scales = arena.take(BLOCK);
-    float *act = arena.take(w.H), *slope = arena.take(w.H);
     std::memset(memory.data, 0, (arena.next - memory.data) * sizeof(float));
-    bool carried = false;  // whether `next` holds what the block after sends to this one's last row
+    const float* carried = nullptr;  // what the row after sends to this one, if anything
     for (int64_t stop = end; stop > begin;) {
         const int64_t row = begin + (stop - begin - 1) / BLOCK * BLOCK, rows = stop - row, whole = round_up(rows, ROWS);
         const float *m = p.tape + row * w.TAPE, *ups_in = m + w.D, *q = m + w.D + w.UP;
@@ -320,8 +313,7 @@ inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& s
         accumulate(f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H);
         add_rows(f, w.D, rows, w.D, sums.down_bias);
         multiply(f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
-        for (int64_t r = 0; r < rows; ++r) 
-            w.activate_back(ups_in + r * w.TAPE, grad_a + r * w.H, act, slope, ups + r * w.UP);
+        for (int64_t r = 0; r < rows; ++r) w.activate_back(ups_in + r * w.TAPE, grad_a + r * w.H, ups + r * w.UP);
         for (int64_t r = rows; r < whole; ++r) std::memset(ups + r * w.UP, 0, w.UP * sizeof(float));
         accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D);
         add_rows(ups, w.UP, rows, w.UP, sums.up_bias);
@@ -347,19 +339,25 @@ inline bool backward_rows(const Prepared& w, int64_t begin, int64_t end, Sums& s
         }
         for (int64_t r = rows - 1; r >= 0; --r) {
             const float* sent = grad_pair + r * w.PAIR;
-            for (int64_t j = 0; j < w.d; ++j) grad_v[j] = sent[w.d + j] + (carried ? next[j] : 0.0f);
-            std::memcpy(grad_u, grad_m + r * w.D, w.D * sizeof(float));
+            for (int64_t j = 0; j < w.d; j += LANES) {
+                const Lanes own = load_part<float>(sent + w.d + j, w.d - j);
+                store(grad_v + j, carried ? own + load_part<float>(carried + j, w.d - j) : own);
+            }
+            float* grad_u = grad_m + r * w.D;
             w.norm_conv.back(grad_v, hat_conv + r * w.D, scale_conv[r], grad_u, sums.norms, sums.norms + w.D);
             std::memcpy(p.grad_u + (row + r) * w.d, grad_u, w.d * sizeof(float));
-            carried = !w.begins(row + r) && !w.is_first(row + r);
-            if (carried) std::memcpy(next, sent, w.d * sizeof(float));
+            carried = !w.begins(row + r) && !w.is_first(row + r) ? sent : nullptr;
             if (p.grad_first && w.is_first(row + r) && !w.begins(row + r))
                 std::memcpy(p.grad_first + (row + r) / p.time * w.d, sent, w.d * sizeof(float));
+        }
+        if (carried) {  // to the block before, which overwrites it
+            std::memcpy(next, carried, w.d * sizeof(float));
+            carried = next;
         }
         stop = row;
     }
     if (carried) std::memcpy(carry, next, w.d * sizeof(float));
-    return carried;
+    return carried != nullptr;
 }
 
 inline int thread_count(const Layer& p) {
@@ -422,7 +420,7 @@ int backward(const Layer& p) {
     return DONE;
 }
 
-int64_t tape(const Layer& p) { return 2 * padded(p.width) + padded((p.gated_ffn ? 2 : 1) * p.hidden); }
+int64_t tape(const Layer& p) { return 2 * panels(p.width) + panels((p.gated_ffn ? 2 : 1) * p.hidden); }
 
 }  // namespace LATCHWORK_ISA
 

@@ -95,6 +95,9 @@ struct Memory<bfloat16> {
 template <class S>
 LATCHWORK_INLINE Vector<S> load_part(const S* from, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::load(from);
+#if defined(__AVX512F__)
+    if constexpr (sizeof(S) == 4) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << lanes) - 1), from);
+#endif
     S part[Of<S>::LANES] = {};
     for (int64_t l = 0; l < lanes; ++l) part[l] = from[l];
     return Memory<S>::load(part);
@@ -102,6 +105,10 @@ LATCHWORK_INLINE Vector<S> load_part(const S* from, int64_t lanes) {
 template <class S>
 LATCHWORK_INLINE void store_part(S* to, Vector<S> value, int64_t lanes) {
     if (lanes >= Of<S>::LANES) return Memory<S>::store(to, value);
+#if defined(__AVX512F__)
+    if constexpr (sizeof(S) == 4)
+        return _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1 << lanes) - 1), value);
+#endif
     S part[Of<S>::LANES];
     Memory<S>::store(part, value);
     for (int64_t l = 0; l < lanes; ++l) to[l] = part[l];

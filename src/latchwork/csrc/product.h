@@ -18,6 +18,8 @@ constexpr int64_t ROWS = 6;
 constexpr int64_t PANEL = 2 * LANES;
 
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+inline int64_t panels(int64_t n) { return round_up(n, PANEL); }  // the length of a row of n numbers, with its padding
+inline int64_t tiles(int64_t n) { return round_up(n, ROWS); }    // how many rows hold n, with their padding
 // The row length of a buffer for n columns that tiles may run over in either direction.
 inline int64_t padded(int64_t n) { return round_up(round_up(n, ROWS), PANEL); }
 
@@ -40,9 +42,10 @@ inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t colu
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
 
-// C = A B + bias for ROWS rows and one panel. A is (ROWS, k), rows lda apart; bias may be null.
+// C = A B + bias for ROWS rows and one panel, of which `columns` columns are written, all if there are more. A is
+// (ROWS, k), rows lda apart; bias may be null.
 LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
-                                    int64_t ldc) {
+                                    int64_t ldc, int64_t columns) {
     Lanes left[ROWS], right[ROWS];
     const Lanes first = bias ? load(bias) : Lanes{}, second = bias ? load(bias + LANES) : Lanes{};
 #pragma GCC unroll 12
@@ -56,19 +59,29 @@ LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b,
             right[m] += factor * b1;
         }
     }
+    if (columns >= PANEL) {
 #pragma GCC unroll 12
-    for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
+        for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
+    } else {
+#pragma GCC unroll 12
+        for (int64_t m = 0; m < ROWS; ++m) {
+            store_part<float>(c + m * ldc, left[m], columns);
+            if (columns > LANES) store_part<float>(c + m * ldc + LANES, right[m], columns - LANES);
+        }
+    }
 }
 
-// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS, and C has room for whole panels.
+// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS. C has room for whole panels, unless `narrow`.
 inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
-                     float* c, int64_t ldc) {
+                     float* c, int64_t ldc, bool narrow = false) {
     for (int64_t j = 0; j < n; j += PANEL)
         for (int64_t i = 0; i < rows; i += ROWS)
-            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc);
+            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc,
+                          narrow ? n - j : PANEL);
 }
 
-// C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. All have room for whole tiles.
+// C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. C and X have room for whole tiles, and
+// after G up to ROWS - 1 numbers are read, which may be anything.
 inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
                        float* c, int64_t ldc) {
     for (int64_t j = 0; j < n; j += PANEL)

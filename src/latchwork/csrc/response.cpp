@@ -48,8 +48,9 @@ inline void respond_rows(const PreparedResponse& w, int64_t begin, int64_t end) 
         multiply(a, w.S, w.weight, round_up(rows, ROWS), p.state, p.width, w.bias, y, w.D);
         for (int64_t r = 0; r < rows; ++r) {
             const float* u = p.u + (row + r) * p.width;
-            float* to = p.y + (row + r) * p.width;
-            for (int64_t j = 0; j < p.width; ++j) to[j] = y[r * w.D + j] + u[j];
+            each_part(p.width, p.y + (row + r) * p.width, [&](int64_t j, int64_t lanes) {
+                return load(y + r * w.D + j) + load_part<float>(u + j, lanes);
+            });
         }
     }
 }
@@ -73,9 +74,11 @@ inline void respond_rows_back(const PreparedResponse& w, int64_t begin, int64_t 
         for (int64_t r = 0; r < rows; ++r) {
             const float *behind = a + r * w.S, *open = gate + r * w.S, *grad = grad_a + r * w.S;
             float *to = p.grad_x + (row + r) * p.state, *logits = p.grad_z + (row + r + 1) * p.outputs - p.state;
-            for (int64_t j = 0; j < p.state; ++j) to[j] = p.gated ? grad[j] * open[j] : grad[j];
+            each_part(p.state, to, [&](int64_t j, int64_t) { return p.gated ? load(grad + j) * load(open + j) : load(grad + j); });
             if (p.gated)
-                for (int64_t j = 0; j < p.state; ++j) logits[j] = grad[j] * behind[j] * (1.0f - open[j]);
+                each_part(p.state, logits, [&](int64_t j, int64_t) {
+                    return load(grad + j) * load(behind + j) * (1.0f - load(open + j));
+                });
         }
     }
 }
