@@ -1,6 +1,7 @@
 // Linear maps of rows, forth and back, at the speed of the multiply-add units where a BLAS is far from it, and what stands
 // around them: a norm, a skip, a gate, dropout, a residual. Compiled once for each instruction set.
 #include <cmath>
+#include <initializer_list>
 
 #include "lanes.h"
 
@@ -34,6 +35,11 @@ struct Dressing {
     explicit Dressing(const LinearMap& p)
         : p(p), width(p.blocks * p.inputs), size(padded(width)), d(p.norm ? width / p.heads : width),
           drops(p.dropout > 0 && p.drops_before), plain(!p.norm && !p.mixed.data && !p.gate.data && !drops) {}
+    // Ask for a row before it is needed: rows may lie too far apart for the processor to guess.
+    void ask_for(int64_t r) const {
+        for (const Rows* rows : {&p.x, &p.mixed, &p.gate})
+            for (int64_t j = 0; j < width && rows->data && r < p.rows; j += 16) __builtin_prefetch(row_of(*rows, r) + j);
+    }
     void draw(int64_t r, float* mask) const {
         if (drops) draw_mask(row_key(p.seed, r), static_cast<float>(p.dropout), size, mask);
     }
@@ -48,6 +54,7 @@ struct Dressing {
     }
     // Row r into x (size). hat (size): the normalised numbers. scales: of each head.
     void forth(int64_t r, float* x, float* hat, float* scales, float* mask) const {
+        ask_for(r + 8);
         draw(r, mask);
         for (int64_t h = 0; h < p.heads && p.norm; ++h) normalise(row_of(p.x, r) + h * d, hat + h * d, scales + h, mask + h * d);
         for (int64_t j = p.norm ? width : size; j < size; ++j) hat[j] = 0.0f;
@@ -63,20 +70,19 @@ struct Dressing {
         }
     }
     void normalise(const float* x, float* hat, float* scale, const float* mask) const {
+        const auto at = [&](int64_t j) {
+            const Lanes v = load_some(x + j, d - j);
+            return drops ? v * load_some(mask + j, d - j) : v;
+        };
         Lanes total{}, squares{};
+        for (int64_t j = 0; j < d && p.centred; j += LANES) total += at(j);
+        const float mean = sum(total) / static_cast<float>(d);
         for (int64_t j = 0; j < d; j += LANES) {
-            const Lanes v = drops ? load_some(x + j, d - j) * load_some(mask + j, d - j) : load_some(x + j, d - j);
-            total += v, store_some(hat + j, v, d - j);
-        }
-        const float mean = p.centred ? sum(total) / static_cast<float>(d) : 0.0f;
-        for (int64_t j = 0; j < d; j += LANES) {
-            const Lanes v = load_some(hat + j, d - j) - mean;
-            store_some(hat + j, v, d - j);
-            const Lanes known = j + LANES <= d ? v : load_some(hat + j, d - j);
-            squares += known * known;
+            const Lanes centred = first_of(at(j) - mean, d - j);
+            squares += centred * centred;
         }
         *scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(d) + static_cast<float>(p.epsilon));
-        for (int64_t j = 0; j < d; j += LANES) store_some(hat + j, load_some(hat + j, d - j) * *scale, d - j);
+        for (int64_t j = 0; j < d; j += LANES) store_some(hat + j, (at(j) - mean) * *scale, d - j);
     }
     // grad (size): of x, written over. sums: of the norm's weight, and of skip behind it.
     void back(int64_t r, float* grad, const float* hat, const float* scales, float* mask, float* sums) const {
