@@ -57,7 +57,7 @@ def slstm(B, T, d):
         return y, state.c, state.n
 
     H = 2
-    drive = [normal(H, B, T, 2 * d), normal(H, B, T, 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
+    drive = [normal(B, T, H * 2 * d), normal(B, T, H * 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
     return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
 
 
@@ -233,4 +233,4 @@ def test_dropout_multiplies_by_one_mask_forth_and_back(before):
     torch.testing.assert_close(here, there)
     grad = normal(rows, D)
     for each in zip(*(torch.autograd.grad(y, [u, weight, norm], grad) for y in (here, there)), strict=True):
-        torch.testing.assert_close(*each)
+        torch.testing.assert_close(*each, rtol=0, atol=1e-4)

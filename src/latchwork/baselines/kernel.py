@@ -101,11 +101,14 @@ class Slstm(ctypes.Structure):
 
     _fields_ = (
         *_integers("batch", "time", "heads", "width", "threads"),
-        *_pointers("first", "second", "bias", "recurrent", "y0", "c0", "n0", "m0"),
+        *_rows("first", "second"),
+        *_pointers("bias", "recurrent", "y0", "c0", "n0", "m0"),
         *_rows("y"),
-        *_pointers("c", "n", "m", "tape"),
-        *_rows("grad_y"),
-        *_pointers("grad_c", "grad_n", "grad_first", "grad_second", "grad_y0", "grad_c0", "grad_n0"),
+        *_pointers("c", "n", "m"),
+        *_rows("tape", "grad_y"),
+        *_pointers("grad_c", "grad_n"),
+        *_rows("grad_first", "grad_second"),
+        *_pointers("grad_y0", "grad_c0", "grad_n0"),
     )
 
 

@@ -100,6 +100,16 @@ def plain_linear(
     return u if residual is None else u + residual
 
 
+def weight_gradient(grad_y: Tensor, u: Tensor, blocks: int = 1) -> tuple[Tensor, Tensor]:
+    """By the kernel, the gradients of the weight (blocks, outputs, inputs) and the bias of `linear` with blocks."""
+    weight = u.new_empty(blocks, grad_y.shape[-1] // blocks, u.shape[-1] // blocks)
+    given = _given((u, weight, *[None] * 7), (0.0, 1, False, "silu", False, 0.0, False))
+    grad_bias = u.new_empty(grad_y.shape[-1])
+    grads = {"grad_y": _rows(grad_y), "grad_weight": torch.empty_like(weight), "grad_bias": grad_bias}
+    kernel.run("linear", kernel.LinearMap, **given, **grads)
+    return grads["grad_weight"], grad_bias  # type: ignore[return-value]
+
+
 def _rows(u: Tensor | None) -> Tensor | None:
     """As (rows, width), copied if the kernel could not read it."""
     if u is None:

@@ -57,9 +57,14 @@ class MLSTM(XLSTMStack):
         mixed, conv = causal_conv(layer.conv1d.conv, inner, state.conv, silu=True)
         q, k = blockwise(mixed, layer.q_proj.weight), blockwise(mixed, layer.k_proj.weight)
         v = blockwise(inner, layer.v_proj.weight)
-        together = torch.cat([q, k, v], -1)
-        gates = torch.cat([cell.igate.weight, cell.fgate.weight]), torch.cat([cell.igate.bias, cell.fgate.bias])
-        i, f = linear(together, *gates).chunk(2, -1)
+        # The gates are linear in q, k and v, which are linear in mixed and inner: both maps in one.
+        of_gates = torch.cat([cell.igate.weight, cell.fgate.weight]).chunk(3, -1)
+        of_q, of_k, of_v = (
+            torch.einsum("gho,hod->ghd", each.reshape(len(each), len(part.weight), -1), part.weight).flatten(1)
+            for each, part in zip(of_gates, (layer.q_proj, layer.k_proj, layer.v_proj), strict=True)
+        )
+        gates = linear(mixed, of_q + of_k, torch.cat([cell.igate.bias, cell.fgate.bias]), residual=linear(inner, of_v))
+        i, f = gates.chunk(2, -1)
         y, after = mlstm_heads(q, k, v, i, f, state.cell, scale=(q.shape[-1] // heads) ** -0.5)
         u = linear(
             y,

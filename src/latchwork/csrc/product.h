@@ -42,7 +42,7 @@ inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL)
 
 // C = A B + bias for ROWS rows and one panel, of which, unless it is WHOLE, the second vector of columns is 0. A is
 // (ROWS, k), rows lda apart; bias may be null.
-template <bool WHOLE>
+template <bool WHOLE, int64_t ROWS>
 LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
                                     int64_t ldc) {
     Lanes left[ROWS], right[ROWS];
@@ -62,14 +62,15 @@ LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b,
     for (int64_t m = 0; m < ROWS; ++m) store(c + m * ldc, left[m]), store(c + m * ldc + LANES, right[m]);
 }
 
-// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS. C has room for whole panels. What is written
+// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of TILE. C has room for whole panels. What is written
 // behind a row, and belongs to the next, is written before that one is.
+template <int64_t TILE = ROWS>
 inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
                      float* c, int64_t ldc) {
     for (int64_t j = (n - 1) / PANEL * PANEL; j >= 0; j -= PANEL)
-        for (int64_t i = 0; i < rows; i += ROWS)
-            (n - j > LANES ? multiply_tile<true> : multiply_tile<false>)(a + i * lda, lda, b + j * k, k,
-                                                                         bias ? bias + j : nullptr, c + i * ldc + j, ldc);
+        for (int64_t i = 0; i < rows; i += TILE)
+            (n - j > LANES ? multiply_tile<true, TILE> : multiply_tile<false, TILE>)(
+                a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc);
 }
 
 // C (m, n) += G' X for one tile.

@@ -69,15 +69,16 @@ struct Gru {
 // An sLSTM, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f and z, o.
 struct Slstm {
     int64_t batch, time, heads, width, threads;
-    const float *first, *second;  // (heads, B, T, 2 width)
+    Rows first, second;             // (B, T, heads 2 width)
     const float *bias, *recurrent;  // (heads, 4, width), (heads, width, 4, width)
     const float *y0, *c0, *n0, *m0;  // (heads, B, width)
     Rows y;                         // (B, T, heads width)
     float *c, *n, *m;               // the last ones
-    float* tape;                    // (heads, B, T, 7 width), or null
+    Rows tape;                      // (B, T, heads 6 width), or none
     Rows grad_y;
     const float *grad_c, *grad_n;   // or null
-    float *grad_first, *grad_second, *grad_y0, *grad_c0, *grad_n0;
+    Rows grad_first, grad_second;
+    float *grad_y0, *grad_c0, *grad_n0;
 };
 
 // An mLSTM, see baselines/mlstm_scan.py. c and n are one matrix (keys, values + 1), n its last column.
