@@ -7,7 +7,7 @@ from latchwork.baselines import make_baseline
 from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
-from latchwork.baselines.linear import linear
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
 from latchwork.baselines.quads import blockwise
 from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
@@ -57,7 +57,7 @@ def slstm(B, T, d):
         return y, state.c, state.n
 
     H = 2
-    drive = [normal(H, B, T, 2 * d), normal(H, B, T, 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
+    drive = [normal(B, T, H * 2 * d), normal(B, T, H * 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
     return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
 
 
@@ -88,8 +88,33 @@ def blocks(B, T, D):
     return run, [normal(B, T, 3 * D + 2), normal(3, D + 4, D), normal(3 * D + 12)]
 
 
+def gated(B, T, D):
+    """The gate is the first half of the input."""
+
+    def run(both, weight, bias, residual):
+        return (linear(both, weight, bias, paired=True, activation="gelu", residual=residual),)
+
+    return run, [normal(B, T, 2 * D), normal(D + 3, D), normal(D + 3), normal(B, T, D + 3)]
+
+
+def dressed(B, T, D):
+    """Norms of three heads, a skip and a gate; with a product for odd widths, else without."""
+
+    def run(u, norm, skip, mixed, gate, residual, *weights):
+        norm = Norm(norm, 1e-3, heads=3, centred=T > 7)
+        return (linear(u, *weights, norm=norm, skip=(skip, mixed), gate=gate, activation="silu", residual=residual),)
+
+    rows, D = (B, T), 3 * D
+    return run, [
+        *(normal(*rows, D), normal(D), normal(D), normal(*rows, D), normal(*rows, D), normal(*rows, D)),
+        *([normal(D, D)] if D % 2 else []),
+    ]
+
+
 KERNELS = {
     "linear": rows,
+    "gated": gated,
+    "dressed": dressed,
     "blocks": blocks,
     "conv": conv,
     "mamba": mamba,
@@ -142,14 +167,27 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     _, given = KERNELS[kind](2, 9, 5)
     if kind == "blocks":
         given[0] = given[0][..., 2:]
+    if kind in ("linear", "blocks"):
+        given += [None] * 6 + [0.0, 1, False, "silu", False, 0.0, False]
+    if kind == "gated":
+        given[3:] = [*[None] * 4, given[3], torch.tensor(5), 0.0, 1, False, "gelu", True, 0.2, False]
+    if kind == "dressed":
+        u, *rest, weight = given
+        given = [u, weight, None, *rest, torch.tensor(5), 1e-3, 3, True, "sigmoid", False, 0.2, True]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
         given[5:] = [torch.cat([given[5], given[6][..., None]], -1), torch.zeros(2, 3), 0.4, 1e-6]
-    given += [] if kind in ("quads", "linear", "blocks") else [True]
-    names = {"conv": "causal_conv", "mamba": "selective_scan", "blocks": "linear"}
+    given += [] if kind in ("quads", "linear", "blocks", "gated", "dressed") else [True]
+    names = {
+        "conv": "causal_conv",
+        "mamba": "selective_scan",
+        **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),
+    }
     name = getattr(torch.ops.latchwork, names.get(kind, kind))
-    given = [each.requires_grad_() if isinstance(each, torch.Tensor) else each for each in given]
+    given = [
+        each.requires_grad_() if isinstance(each, torch.Tensor) and each.is_floating_point() else each for each in given
+    ]
     torch.library.opcheck(
         name.default, tuple(given), test_utils=("test_schema", "test_autograd_registration", "test_faketensor")
     )
@@ -175,3 +213,24 @@ def test_a_kernel_lets_a_nan_through():
         run, given = KERNELS[kind](2, 9, 5)
         given[0].view(-1)[1] = float("nan")
         assert run(*given)[0].isnan().any(), kind
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_dropout_multiplies_by_one_mask_forth_and_back(before):
+    D, p, rows = 100, 0.25, 200
+    u, weight, norm = (normal(*each).requires_grad_() for each in [(rows, D), (D, D), (D,)])
+
+    def run(*given, **options):
+        torch.manual_seed(3)
+        return linear(*given, dropout=p, drops_before=before, **options)
+
+    mask = run(torch.ones(rows, D), torch.eye(D))
+    assert set(mask.unique().tolist()) == {0.0, float(torch.tensor(1 / (1 - p)))}
+    assert abs(float((mask == 0).float().mean()) - p) < 0.02
+    here = run(u, weight, norm=Norm(norm, 1e-5, heads=2))
+    there = linear(u * mask if before else u, weight, norm=Norm(norm, 1e-5, heads=2))
+    there = there if before else there * mask
+    torch.testing.assert_close(here, there)
+    grad = normal(rows, D)
+    for each in zip(*(torch.autograd.grad(y, [u, weight, norm], grad) for y in (here, there)), strict=True):
+        torch.testing.assert_close(*each, rtol=0, atol=1e-4)

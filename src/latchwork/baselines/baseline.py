@@ -102,12 +102,6 @@ class Baseline(nn.Module, ABC):
         return u, F.embedding(tokens, function(embedding.weight))
 
 
-def head_norm(y: Tensor, heads: int, epsilon: float) -> Tensor:
-    """y (B, T, heads d), each head of each step with mean 0 and variance 1."""
-    d = y.shape[-1] // heads
-    return F.layer_norm(y.view(*y.shape[:-1], heads, d), (d,), eps=epsilon).flatten(-2)
-
-
 def detach(state: Any) -> Any:
     """The same state cut from the graph: the place where truncated backpropagation through time stops."""
     return pytree.tree_map(torch.detach, state)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.baselines import kernel
+from latchwork.baselines.linear import weight_gradient
 from latchwork.ops import dispatch
 
 
@@ -65,8 +66,8 @@ def _backward(
     grads = {"grad_y": grad_y, "grad_drive": grad_drive, "grad_hidden": grad_hidden, "grad_h0": grad_h0}
     kernel.run("gru_back", kernel.Gru, **_sizes(drive), weight=weight, h0=h0, y=y, tape=tape, **grads)
     before = torch.cat([h0[:, None], y[:, :-1]], 1)
-    grad_weight = grad_hidden.flatten(0, 1).T @ before.flatten(0, 1)
-    return grad_drive, grad_weight, grad_hidden.sum((0, 1)), grad_h0
+    grad_weight, grad_bias = weight_gradient(grad_hidden, before)
+    return grad_drive, grad_weight[0], grad_bias, grad_h0
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -20,6 +20,10 @@ def _integers(*names: str) -> _Fields:
     return tuple((name, ctypes.c_int64) for name in names)
 
 
+def _numbers(*names: str) -> _Fields:
+    return tuple((name, ctypes.c_double) for name in names)
+
+
 def _pointers(*names: str) -> _Fields:
     return tuple((name, ctypes.c_void_p) for name in names)
 
@@ -65,14 +69,18 @@ class Quads(ctypes.Structure):
 
 
 class LinearMap(ctypes.Structure):
-    """A linear map of rows, or of blocks of them."""
+    """A linear map of rows, or of blocks of them, and what stands around it."""
 
     _fields_ = (
-        *_integers("rows", "inputs", "outputs", "blocks", "threads"),
-        *_rows("x"),
-        *_pointers("weight", "bias", "y"),
-        *_rows("grad_y"),
-        *_pointers("grad_x", "grad_weight", "grad_bias"),
+        *_integers("rows", "inputs", "outputs", "blocks", "threads", "heads", "centred", "activation"),
+        *_integers("seed", "drops_before"),
+        *_numbers("epsilon", "dropout"),
+        *_rows("x", "mixed", "gate"),
+        *_pointers("norm", "skip", "weight", "bias"),
+        *_rows("residual"),
+        *_pointers("y"),
+        *_rows("grad_y", "grad_x", "grad_mixed", "grad_gate"),
+        *_pointers("grad_norm", "grad_skip", "grad_weight", "grad_bias"),
     )
 
 
@@ -93,11 +101,14 @@ class Slstm(ctypes.Structure):
 
     _fields_ = (
         *_integers("batch", "time", "heads", "width", "threads"),
-        *_pointers("first", "second", "bias", "recurrent", "y0", "c0", "n0", "m0"),
+        *_rows("first", "second"),
+        *_pointers("bias", "recurrent", "y0", "c0", "n0", "m0"),
         *_rows("y"),
-        *_pointers("c", "n", "m", "tape"),
-        *_rows("grad_y"),
-        *_pointers("grad_c", "grad_n", "grad_first", "grad_second", "grad_y0", "grad_c0", "grad_n0"),
+        *_pointers("c", "n", "m"),
+        *_rows("tape", "grad_y"),
+        *_pointers("grad_c", "grad_n"),
+        *_rows("grad_first", "grad_second"),
+        *_pointers("grad_y0", "grad_c0", "grad_n0"),
     )
 
 
@@ -106,8 +117,7 @@ class Mlstm(ctypes.Structure):
 
     _fields_ = (
         *_integers("batch", "time", "heads", "keys", "values", "threads"),
-        ("scale", ctypes.c_double),
-        ("epsilon", ctypes.c_double),
+        *_numbers("scale", "epsilon"),
         *_rows("q", "k", "v", "i", "f", "y"),
         *_pointers("cn0", "m0", "cn", "m", "tape_cn", "tape_m"),
         *_rows("grad_y", "grad_q", "grad_k", "grad_v", "grad_i", "grad_f"),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
 from latchwork.baselines.causal_conv import causal_conv
-from latchwork.baselines.linear import linear
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.packages import load
 from latchwork.baselines.selective_scan import selective_scan
 
@@ -64,25 +64,22 @@ class Mamba(Baseline):
         backbone = self.network.backbone
         first, after = backbone.layers[0], []
         u, mapped = self._embed_and_map(
-            backbone.embeddings, tokens, lambda each: linear(_norm(first.norm, each), first.mixer.in_proj.weight)
+            backbone.embeddings, tokens, lambda each: linear(each, first.mixer.in_proj.weight, norm=_norm(first.norm))
         )
         for block, before in zip(backbone.layers, state, strict=True):
-            mapped = mapped if block is first else linear(_norm(block.norm, u), block.mixer.in_proj.weight)
-            y, now = _mix(block.mixer, mapped, before)
-            u = u + y
+            mapped = mapped if block is first else linear(u, block.mixer.in_proj.weight, norm=_norm(block.norm))
+            u, now = _mix(block.mixer, u, mapped, before)
             after.append(now)
-        return linear(_norm(backbone.norm_f, u), self.network.lm_head.weight), tuple(after)
+        return linear(u, self.network.lm_head.weight, norm=_norm(backbone.norm_f)), tuple(after)
 
 
-def _norm(norm: Any, u: Tensor) -> Tensor:
-    """transformers' MambaRMSNorm, which computes in float32 whatever u is, in u's own dtype."""
-    scale: Tensor = (u.square().mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt()
-    weight: Tensor = norm.weight
-    return u * scale * weight
+def _norm(norm: Any) -> Norm:
+    """transformers' MambaRMSNorm, which computes in float32 whatever its input is; ours in the input's own dtype."""
+    return Norm(norm.weight, norm.variance_epsilon, centred=False)
 
 
-def _mix(mixer: Any, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
-    """What transformers' MambaMixer computes after its in_proj, going on from a state."""
+def _mix(mixer: Any, u: Tensor, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
+    """u and what transformers' MambaMixer computes after its in_proj, going on from a state."""
     v, gate = mapped.chunk(2, -1)
     v, conv = causal_conv(mixer.conv1d, v, state.conv, silu=True)
     sizes = [mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size]
@@ -90,4 +87,4 @@ def _mix(mixer: Any, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaSt
     dt = linear(dt, mixer.dt_proj.weight, mixer.dt_proj.bias)
     decay = -mixer.A_log.exp().T
     y, x = selective_scan(dt, v, write, read, decay, mixer.D, gate, state.x)
-    return linear(y, mixer.out_proj.weight), MambaState(conv, x)
+    return linear(y, mixer.out_proj.weight, residual=u), MambaState(conv, x)

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
-from latchwork.baselines.linear import linear
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 from latchwork.baselines.quads import blockwise
-from latchwork.baselines.xlstm_stack import XLSTMStack
+from latchwork.baselines.xlstm_stack import XLSTMStack, drop
 
 
 class MLSTMState(NamedTuple):
@@ -48,21 +47,33 @@ class MLSTM(XLSTMStack):
         return tuple(states)
 
     @staticmethod
-    def _map(layer: Any, u: Tensor) -> Tensor:
-        return linear(u, layer.proj_up.weight, layer.proj_up.bias)
+    def _map(layer: Any, u: Tensor, norm: Norm) -> Tensor:
+        return linear(u, layer.proj_up.weight, layer.proj_up.bias, norm=norm)
 
     @staticmethod
-    def _mix(layer: Any, mapped: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
+    def _mix(layer: Any, u: Tensor, mapped: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
         cell, heads = layer.mlstm_cell, layer.config.num_heads
-        u, gate = mapped.chunk(2, -1)
-        mixed, conv = causal_conv(layer.conv1d.conv, u, state.conv, silu=True)
+        inner, gate = mapped.chunk(2, -1)
+        mixed, conv = causal_conv(layer.conv1d.conv, inner, state.conv, silu=True)
         q, k = blockwise(mixed, layer.q_proj.weight), blockwise(mixed, layer.k_proj.weight)
-        v = blockwise(u, layer.v_proj.weight)
-        together = torch.cat([q, k, v], -1)
-        gates = torch.cat([cell.igate.weight, cell.fgate.weight]), torch.cat([cell.igate.bias, cell.fgate.bias])
-        i, f = linear(together, *gates).chunk(2, -1)
+        v = blockwise(inner, layer.v_proj.weight)
+        # The gates are linear in q, k and v, which are linear in mixed and inner: both maps in one.
+        of_gates = torch.cat([cell.igate.weight, cell.fgate.weight]).chunk(3, -1)
+        of_q, of_k, of_v = (
+            torch.einsum("gho,hod->ghd", each.reshape(len(each), len(part.weight), -1), part.weight).flatten(1)
+            for each, part in zip(of_gates, (layer.q_proj, layer.k_proj, layer.v_proj), strict=True)
+        )
+        gates = linear(mixed, of_q + of_k, torch.cat([cell.igate.bias, cell.fgate.bias]), residual=linear(inner, of_v))
+        i, f = gates.chunk(2, -1)
         y, after = mlstm_heads(q, k, v, i, f, state.cell, scale=(q.shape[-1] // heads) ** -0.5)
-        norm = cell.outnorm
-        y = head_norm(y, heads, norm.eps) * norm.weight_proxy + layer.learnable_skip * mixed
-        y = linear(y * layer.ogate_act_fn(gate), layer.proj_down.weight, layer.proj_down.bias)
-        return layer.dropout(y), MLSTMState(conv, after)
+        u = linear(
+            y,
+            layer.proj_down.weight,
+            layer.proj_down.bias,
+            norm=Norm(cell.outnorm.weight_proxy, cell.outnorm.eps, heads),
+            skip=(layer.learnable_skip, mixed),
+            gate=gate,
+            residual=u,
+            dropout=drop(layer.dropout),
+        )
+        return u, MLSTMState(conv, after)

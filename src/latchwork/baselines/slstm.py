@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from latchwork.baselines.baseline import head_norm
 from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.packages import load
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
-from latchwork.baselines.xlstm_stack import XLSTMStack
+from latchwork.baselines.xlstm_stack import XLSTMStack, drop
 
 
 class SLSTMState(NamedTuple):
@@ -46,23 +46,18 @@ class SLSTM(XLSTMStack):
         return tuple(states)
 
     @staticmethod
-    def _map(layer: Any, u: Tensor) -> Tensor:
-        return u
+    def _map(layer: Any, u: Tensor, norm: Norm) -> Tensor:
+        return linear(u, norm=norm)
 
     @staticmethod
-    def _mix(layer: Any, mapped: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
+    def _mix(layer: Any, u: Tensor, mapped: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
         heads = layer.config.num_heads
         v, conv = causal_conv(layer.conv1d.conv, mapped, state.conv, silu=True)
         # As the package has it: its fgate drives i and its igate drives f.
-        first = _by_heads(v, layer.fgate.weight, layer.igate.weight)
-        second = _by_heads(mapped, layer.zgate.weight, layer.ogate.weight)
+        first = linear(v, torch.cat([layer.fgate.weight, layer.igate.weight], 1))
+        second = linear(mapped, torch.cat([layer.zgate.weight, layer.ogate.weight], 1))
         bias = layer.slstm_cell._bias_.view(4, heads, -1).transpose(0, 1)
         y, cell = slstm_heads(first, second, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
-        norm = layer.group_norm
-        return head_norm(layer.dropout(y), heads, norm.eps) * norm.weight_proxy, SLSTMState(conv, cell)
-
-
-def _by_heads(u: Tensor, *weights: Tensor) -> Tensor:
-    """u (B, T, heads d) times the weights (heads, d, d), one after the other: (heads, B, T, 2 d)."""
-    weight, (B, T, _) = torch.cat(weights, 1).transpose(1, 2), u.shape
-    return (u.reshape(B * T, len(weight), -1).transpose(0, 1) @ weight).view(len(weight), B, T, -1)
+        norm = Norm(layer.group_norm.weight_proxy, layer.group_norm.eps, heads)
+        u = linear(y, norm=norm, residual=u, dropout=drop(layer.dropout), drops_before=True)
+        return u, SLSTMState(conv, cell)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.baselines import kernel
+from latchwork.baselines.linear import weight_gradient
 from latchwork.ops import dispatch
 
 
@@ -47,14 +48,16 @@ def slstm_heads(
 ) -> tuple[Tensor, SLSTMCellState]:
     """`slstm_scan` with its drive in two parts, by the C++ kernel where it can; y is (B, T, H d).
 
-    first: (H, B, T, 2 d), what drives i and f. second: likewise z and o. bias: (H, 4, d). recurrent: (H, d, 4 d).
+    first: (B, T, H 2 d), what drives i and f of each head. second: likewise z and o. bias: (H, 4, d).
+    recurrent: (H, d, 4 d).
     """
     given = (first, second, bias, recurrent, *state)
     if first.numel() and kernel.takes(*given):
         y, c, n, m, _ = torch.ops.latchwork.slstm(*given, torch.is_grad_enabled())
-        return y, SLSTMCellState(y[:, -1].view(y.shape[0], len(first), -1).transpose(0, 1), c, n, m)
-    u = torch.cat([first, second], -1) + bias.flatten(1)[:, None, None]  # (H, B, T, 4 d)
-    y, state = slstm_scan(u.permute(2, 0, 1, 3), recurrent, state)
+        return y, SLSTMCellState(y[:, -1].view(y.shape[0], len(c), -1).transpose(0, 1), c, n, m)
+    parts = [each.reshape(*each.shape[:2], len(recurrent), -1) for each in (first, second)]
+    u = torch.cat(parts, -1) + bias.flatten(1)  # (B, T, H, 4 d)
+    y, state = slstm_scan(u.permute(1, 2, 0, 3), recurrent, state)
     return y.permute(2, 0, 1, 3).flatten(2), state
 
 
@@ -63,9 +66,9 @@ _Tensors = tuple[Tensor, ...]
 
 
 def _given(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-    H, B, T, _ = tensors[0].shape
-    values = dict(zip(_NAMES, (each.contiguous() for each in tensors), strict=True))
-    return {"batch": B, "time": T, "heads": H, "width": tensors[4].shape[2], **values}
+    (B, T, _), (H, _, d) = tensors[0].shape, tensors[4].shape
+    values = [*kernel.contiguous(tensors[:2]), *(each.contiguous() for each in tensors[2:])]
+    return {"batch": B, "time": T, "heads": H, "width": d, **dict(zip(_NAMES, values, strict=True))}
 
 
 def _run(*inputs: Any) -> _Tensors:
@@ -76,9 +79,9 @@ def _run(*inputs: Any) -> _Tensors:
 
 
 def _run_fake(first: Tensor, *rest: Any) -> _Tensors:
-    (H, B, T, _), state, keep = first.shape, rest[3], rest[7]
-    d = state.shape[2]
-    tape = first.new_empty(H, B, T, 7 * d) if keep else first.new_empty(0)
+    (B, T, _), state, keep = first.shape, rest[3], rest[7]
+    H, _, d = state.shape
+    tape = first.new_empty(B, T, 6 * H * d) if keep else first.new_empty(0)
     return first.new_empty(B, T, H * d), *(state.new_empty(state.shape) for _ in range(3)), tape
 
 
@@ -87,21 +90,18 @@ def _backward(
 ) -> _Tensors:
     """The gradients of the first seven tensors: m has none."""
     (grad_y,) = kernel.contiguous([grad_y])
-    values, (H, B, T, _) = _given(given), given[0].shape
-    grad_first, grad_second = (kernel.empty(*given[0].shape, like=y) for _ in range(2))
+    values, (H, _, d) = _given(given), given[4].shape
+    drives = [kernel.empty(*given[0].shape, like=y) for _ in range(2)]
     starts = [torch.empty_like(values["c0"]) for _ in range(3)]
-    grads = {"grad_first": grad_first, "grad_second": grad_second}
-    grads |= dict(zip(("grad_y0", "grad_c0", "grad_n0"), starts, strict=True))
+    names = ("grad_first", "grad_second", "grad_y0", "grad_c0", "grad_n0")
+    grads = dict(zip(names, [*drives, *starts], strict=True))
     ends = {"grad_c": grad_c, "grad_n": grad_n}
     ends = {name: None if each is None else each.contiguous() for name, each in ends.items()}
     kernel.run("slstm_back", kernel.Slstm, **values, tape=tape, grad_y=grad_y, **ends, **grads)
-    before = y.new_empty(H, B, T, y.shape[2] // H)
-    before[:, :, 0] = values["y0"]
-    before[:, :, 1:] = y.view(B, T, H, -1)[:, :-1].permute(2, 0, 1, 3)
-    parts = [each.flatten(1, 2) for each in (grad_first, grad_second)]
-    grad_recurrent = torch.cat([before.flatten(1, 2).transpose(1, 2) @ each for each in parts], -1)
-    grad_bias = torch.cat([each.sum(1).view(H, 2, -1) for each in parts], 1)
-    return grad_first, grad_second, grad_bias, grad_recurrent, *starts
+    before = torch.cat([values["y0"].transpose(0, 1).flatten(1)[:, None], y[:, :-1]], 1)
+    found = [weight_gradient(each, before, H) for each in drives]
+    recurrent = torch.cat([weight.mT for weight, _ in found], -1)
+    return *drives, torch.cat([bias.view(H, 2, d) for _, bias in found], 1), recurrent, *starts
 
 
 def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, y: Tensor, tape: Tensor, *given: Tensor) -> _Tensors:

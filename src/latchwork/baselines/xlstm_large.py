@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latchwork.baselines.baseline import Baseline, head_norm
-from latchwork.baselines.linear import linear
+from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
 
@@ -52,42 +52,47 @@ class XLSTMLarge(Baseline):
     def _run(self, tokens: Tensor, state: tuple[MLSTMCellState, ...]) -> tuple[Tensor, tuple[MLSTMCellState, ...]]:
         backbone = self.network.backbone
         first, after = backbone.blocks[0], []
-        u, mapped = self._embed_and_map(
-            self.network.embedding, tokens, lambda each: _project(first.mlstm_layer, first.norm_mlstm(each))
-        )
+        u, mapped = self._embed_and_map(self.network.embedding, tokens, lambda each: _project(first, each))
         for block, before in zip(backbone.blocks, state, strict=True):
-            mapped = mapped if block is first else _project(block.mlstm_layer, block.norm_mlstm(u))
-            y, now = self._mix(block.mlstm_layer, mapped, before)
-            u = u + y
-            u = u + _feedforward(block.ffn, block.norm_ffn(u))
+            mapped = mapped if block is first else _project(block, u)
+            u, now = self._mix(block.mlstm_layer, u, mapped, before)
+            u = _feedforward(block, u)
             after.append(now)
-        logits = linear(backbone.out_norm(u), self.network.lm_head.weight)
+        logits = linear(u, self.network.lm_head.weight, norm=_norm(backbone.out_norm))
         return self._soft_cap(logits, self.network.config.output_logit_soft_cap), tuple(after)
 
-    def _mix(self, layer: Any, mapped: Tensor, state: MLSTMCellState) -> tuple[Tensor, MLSTMCellState]:
-        """What the package's mLSTMLayer computes after its projections, going on from a state."""
+    def _mix(self, layer: Any, u: Tensor, mapped: Tensor, state: MLSTMCellState) -> tuple[Tensor, MLSTMCellState]:
+        """u and what the package's mLSTMLayer computes after its projections, going on from a state."""
         heads, norm, config = layer.config.num_heads, layer.multihead_norm, layer.mlstm_backend.config
         keys, values = layer.qk_dim, layer.v_dim
         q, k, v, o, gates = torch.split(mapped, [keys, keys, values, values, 2 * heads], -1)
         i, f = self._soft_cap(gates, cap_value=layer.config.gate_soft_cap).chunk(2, -1)
         q = q * (keys // heads) ** -0.5
         y, now = mlstm_heads(q, k, v, i, f, state, scale=1.0, epsilon=config.eps)
-        y = head_norm(y, heads, norm.eps) * norm.weight
-        return linear(o.sigmoid() * y, layer.out_proj.weight, layer.out_proj.bias), now
+        out, norm = layer.out_proj, Norm(norm.weight, norm.eps, heads)
+        return linear(y, out.weight, out.bias, norm=norm, gate=o, activation="sigmoid", residual=u), now
 
 
-def _project(layer: Any, u: Tensor) -> Tensor:
+def _norm(norm: Any) -> Norm:
+    """The package's RMSNorm."""
+    return Norm(norm.weight, norm.eps, centred=False)
+
+
+def _project(block: Any, u: Tensor) -> Tensor:
     """q, k, v, and what drives the output gate, i and f, side by side: one matrix product."""
-    return _together(u, layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact)
+    layer = block.mlstm_layer
+    maps = (layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact)
+    return _together(u, block.norm_mlstm, *maps)
 
 
-def _feedforward(ffn: Any, u: Tensor) -> Tensor:
-    """What the package's FeedForward computes."""
-    gate, value = _together(u, ffn.proj_up_gate, ffn.proj_up).chunk(2, -1)
-    return linear(ffn.act_fn(gate) * value, ffn.proj_down.weight, ffn.proj_down.bias)
+def _feedforward(block: Any, u: Tensor) -> Tensor:
+    """u and what the package's FeedForward computes."""
+    ffn, down = block.ffn, block.ffn.proj_down
+    both = _together(u, block.norm_ffn, ffn.proj_up_gate, ffn.proj_up)
+    return linear(both, down.weight, down.bias, paired=True, activation="silu", residual=u)
 
 
-def _together(u: Tensor, *maps: Any) -> Tensor:
-    """Several linear maps of u, side by side."""
+def _together(u: Tensor, norm: Any, *maps: Any) -> Tensor:
+    """Several linear maps of what a norm makes of u, side by side."""
     biases = [u.new_zeros(each.out_features) if each.bias is None else each.bias for each in maps]
-    return linear(u, torch.cat([each.weight for each in maps]), torch.cat(biases))
+    return linear(u, torch.cat([each.weight for each in maps]), torch.cat(biases), norm=_norm(norm))

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
-from latchwork.baselines.linear import linear
+from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.packages import load
 
 
@@ -36,30 +36,39 @@ class XLSTMStack(Baseline):
         stack = self.network.xlstm_block_stack
         first, after = stack.blocks[0], []
         u, mapped = self._embed_and_map(
-            self.network.token_embedding, tokens, lambda each: self._map(first.xlstm, first.xlstm_norm(each))
+            self.network.token_embedding, tokens, lambda each: self._map(first.xlstm, each, _norm(first.xlstm_norm))
         )
         for block, before in zip(stack.blocks, state, strict=True):
-            mapped = mapped if block is first else self._map(block.xlstm, block.xlstm_norm(u))
-            y, now = self._mix(block.xlstm, mapped, before)
-            u = u + y
+            mapped = mapped if block is first else self._map(block.xlstm, u, _norm(block.xlstm_norm))
+            u, now = self._mix(block.xlstm, u, mapped, before)
             if block.ffn is not None:
-                u = u + _feedforward(block.ffn, block.ffn_norm(u))
+                u = _feedforward(block, u)
             after.append(now)
-        return linear(stack.post_blocks_norm(u), self.network.lm_head.weight), tuple(after)
+        return linear(u, self.network.lm_head.weight, norm=_norm(stack.post_blocks_norm)), tuple(after)
 
     @staticmethod
     @abstractmethod
-    def _map(layer: Any, u: Tensor) -> Tensor:
-        """What the package's layer does first, with each step (..., width) by itself."""
+    def _map(layer: Any, u: Tensor, norm: Norm) -> Tensor:
+        """What the package's block does first, with each step (..., width) by itself."""
 
     @staticmethod
     @abstractmethod
-    def _mix(layer: Any, mapped: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """What it computes after that, (B, T, width), going on from a state."""
+    def _mix(layer: Any, u: Tensor, mapped: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """u, and added to it what the layer computes after that, (B, T, width), going on from a state."""
 
 
-def _feedforward(ffn: Any, u: Tensor) -> Tensor:
-    """What the package's GatedFeedForward computes."""
-    gate, value = linear(u, ffn.proj_up.weight, ffn.proj_up.bias).chunk(2, -1)
-    y: Tensor = ffn.dropout(linear(ffn.act_fn(gate) * value, ffn.proj_down.weight, ffn.proj_down.bias))
-    return y
+def _norm(norm: Any) -> Norm:
+    """The package's LayerNorm, without a bias."""
+    return Norm(norm.weight_proxy, norm.eps)
+
+
+def drop(dropout: Any) -> float:
+    """The share that a Dropout of the package drops now."""
+    return float(dropout.p) if dropout.training else 0.0
+
+
+def _feedforward(block: Any, u: Tensor) -> Tensor:
+    """u and what the package's GatedFeedForward computes."""
+    up, down, dropout = block.ffn.proj_up, block.ffn.proj_down, drop(block.ffn.dropout)
+    both = linear(u, up.weight, up.bias, norm=_norm(block.ffn_norm))
+    return linear(both, down.weight, down.bias, paired=True, activation="gelu", residual=u, dropout=dropout)

@@ -70,6 +70,24 @@ inline void add_rows(const float* g, int64_t ld, int64_t rows, int64_t size, flo
     }
 }
 
+// The mask of the dropout is a function of the seed, the row and the column: backward draws it again.
+inline uint32_t row_key(uint64_t seed, uint64_t row) {
+    uint64_t x = seed + row * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return static_cast<uint32_t>((x ^ (x >> 31)) >> 32);
+}
+inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
+    const uint32_t least = static_cast<uint32_t>(static_cast<double>(dropout) * 0x1p24);
+    const float scale = 1.0f / (1.0f - dropout);
+    for (int64_t j = 0; j < size; ++j) {
+        uint32_t x = key + static_cast<uint32_t>(j) * 0x9e3779b9u;
+        x = (x ^ (x >> 16)) * 0x85ebca6bu;
+        x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+        mask[j] = ((x ^ (x >> 16)) >> 8) >= least ? scale : 0.0f;
+    }
+}
+
 // A place in one allocation for each buffer.
 inline int64_t line(int64_t size) { return round_up(size, 16); }
 struct Arena {

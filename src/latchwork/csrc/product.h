@@ -42,21 +42,22 @@ inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t colu
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
 
-// C = A B + bias for ROWS rows and one panel, of which `columns` columns are written, all if there are more. A is
-// (ROWS, k), rows lda apart; bias may be null.
+// C = A B + bias for ROWS rows and one panel, of which `columns` columns are written, all if there are more. Unless the
+// panel is WHOLE, its second vector of columns is 0. A is (ROWS, k), rows lda apart; bias may be null.
+template <bool WHOLE, int64_t ROWS>
 LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
                                     int64_t ldc, int64_t columns) {
     Lanes left[ROWS], right[ROWS];
-    const Lanes first = bias ? load(bias) : Lanes{}, second = bias ? load(bias + LANES) : Lanes{};
+    const Lanes first = bias ? load(bias) : Lanes{}, second = bias && WHOLE ? load(bias + LANES) : Lanes{};
 #pragma GCC unroll 12
     for (int64_t m = 0; m < ROWS; ++m) left[m] = first, right[m] = second;
     for (int64_t i = 0; i < k; ++i) {
-        const Lanes b0 = load(b + i * PANEL), b1 = load(b + i * PANEL + LANES);
+        const Lanes b0 = load(b + i * PANEL), b1 = WHOLE ? load(b + i * PANEL + LANES) : Lanes{};
 #pragma GCC unroll 12
         for (int64_t m = 0; m < ROWS; ++m) {
             const Lanes factor = all(a[m * lda + i]);
             left[m] += factor * b0;
-            right[m] += factor * b1;
+            if (WHOLE) right[m] += factor * b1;
         }
     }
     if (columns >= PANEL) {
@@ -71,13 +72,38 @@ LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b,
     }
 }
 
-// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of ROWS. C has room for whole panels, unless `narrow`.
+// C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of TILE. C has room for whole panels, unless `narrow`.
+// What is written behind a row, and belongs to the next, is written before that one is.
+template <int64_t TILE = ROWS>
 inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
                      float* c, int64_t ldc, bool narrow = false) {
-    for (int64_t j = 0; j < n; j += PANEL)
-        for (int64_t i = 0; i < rows; i += ROWS)
-            multiply_tile(a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc,
-                          narrow ? n - j : PANEL);
+    for (int64_t j = (n - 1) / PANEL * PANEL; j >= 0; j -= PANEL)
+        for (int64_t i = 0; i < rows; i += TILE)
+            (n - j > LANES ? multiply_tile<true, TILE> : multiply_tile<false, TILE>)(
+                a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc, narrow ? n - j : PANEL);
+}
+
+// C (m, n) += G' X for one tile.
+template <bool WHOLE>
+LATCHWORK_INLINE void accumulate_tile(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, float* c,
+                                      int64_t ldc) {
+    Lanes left[ROWS], right[ROWS];
+#pragma GCC unroll 12
+    for (int64_t q = 0; q < ROWS; ++q) left[q] = load(c + q * ldc), right[q] = WHOLE ? load(c + q * ldc + LANES) : Lanes{};
+    for (int64_t r = 0; r < rows; ++r) {
+        const Lanes x0 = load(x + r * ldx), x1 = WHOLE ? load(x + r * ldx + LANES) : Lanes{};
+#pragma GCC unroll 12
+        for (int64_t q = 0; q < ROWS; ++q) {
+            const Lanes factor = all(g[r * ldg + q]);
+            left[q] += factor * x0;
+            if (WHOLE) right[q] += factor * x1;
+        }
+    }
+#pragma GCC unroll 12
+    for (int64_t q = 0; q < ROWS; ++q) {
+        store(c + q * ldc, left[q]);
+        if (WHOLE) store(c + q * ldc + LANES, right[q]);
+    }
 }
 
 // C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. C and X have room for whole tiles, and
@@ -85,23 +111,9 @@ inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, 
 inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
                        float* c, int64_t ldc) {
     for (int64_t j = 0; j < n; j += PANEL)
-        for (int64_t i = 0; i < m; i += ROWS) {
-            float* tile = c + i * ldc + j;
-            Lanes left[ROWS], right[ROWS];
-#pragma GCC unroll 12
-            for (int64_t q = 0; q < ROWS; ++q) left[q] = load(tile + q * ldc), right[q] = load(tile + q * ldc + LANES);
-            for (int64_t r = 0; r < rows; ++r) {
-                const Lanes x0 = load(x + r * ldx + j), x1 = load(x + r * ldx + j + LANES);
-#pragma GCC unroll 12
-                for (int64_t q = 0; q < ROWS; ++q) {
-                    const Lanes factor = all(g[r * ldg + i + q]);
-                    left[q] += factor * x0;
-                    right[q] += factor * x1;
-                }
-            }
-#pragma GCC unroll 12
-            for (int64_t q = 0; q < ROWS; ++q) store(tile + q * ldc, left[q]), store(tile + q * ldc + LANES, right[q]);
-        }
+        for (int64_t i = 0; i < m; i += ROWS)
+            (n - j > LANES ? accumulate_tile<true> : accumulate_tile<false>)(g + i, ldg, x + j, ldx, rows, c + i * ldc + j,
+                                                                             ldc);
 }
 
 }  // namespace LATCHWORK_ISA

@@ -36,15 +36,22 @@ struct Quads {
     float* grad_weight;  // zeros before
 };
 
-// A linear map of rows, or of `blocks` parts of each row by themselves, see baselines/linear.py; with grad_y its gradients.
-// Of Rows the first stride is that of the rows.
+// A linear map of rows, or of `blocks` parts of each row by themselves, and what stands around it, see baselines/linear.py:
+// y = residual + dropout(weight z + bias), z = (norm(x) + skip mixed) activation(gate). With grad_y its gradients. Of Rows the
+// first stride is that of the rows. All but x and y may be null; without a weight outputs = inputs.
+enum GateKind : int64_t { SIGMOID = 0, SILU = 1, GELU = 2 };
 struct LinearMap {
-    int64_t rows, inputs, outputs, blocks, threads;  // inputs, outputs: of one block
-    Rows x;                      // (rows, blocks inputs)
-    const float *weight, *bias;  // (blocks, outputs, inputs), (blocks outputs) or null
-    float* y;                    // (rows, blocks outputs)
-    Rows grad_y;
-    float *grad_x, *grad_weight, *grad_bias;  // grad_x and grad_bias may be null
+    int64_t rows, inputs, outputs, blocks, threads;  // inputs, outputs: of one block, and of one only where z is not x
+    int64_t heads, centred, activation;              // heads, centred: of the norm, whose mean is 0 if it is centred
+    int64_t seed, drops_before;                      // the dropout is that of x instead
+    double epsilon, dropout;
+    Rows x, mixed, gate;         // (rows, blocks inputs)
+    const float *norm, *skip;    // (inputs)
+    const float *weight, *bias;  // (blocks, outputs, inputs), (blocks outputs)
+    Rows residual;               // (rows, blocks outputs)
+    float* y;                    // likewise
+    Rows grad_y, grad_x, grad_mixed, grad_gate;  // grad_x has no gaps where z is x
+    float *grad_norm, *grad_skip, *grad_weight, *grad_bias;
 };
 
 // A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
@@ -62,15 +69,16 @@ struct Gru {
 // An sLSTM, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f and z, o.
 struct Slstm {
     int64_t batch, time, heads, width, threads;
-    const float *first, *second;  // (heads, B, T, 2 width)
+    Rows first, second;             // (B, T, heads 2 width)
     const float *bias, *recurrent;  // (heads, 4, width), (heads, width, 4, width)
     const float *y0, *c0, *n0, *m0;  // (heads, B, width)
     Rows y;                         // (B, T, heads width)
     float *c, *n, *m;               // the last ones
-    float* tape;                    // (heads, B, T, 7 width), or null
+    Rows tape;                      // (B, T, heads 6 width), or none
     Rows grad_y;
     const float *grad_c, *grad_n;   // or null
-    float *grad_first, *grad_second, *grad_y0, *grad_c0, *grad_n0;
+    Rows grad_first, grad_second;
+    float *grad_y0, *grad_c0, *grad_n0;
 };
 
 // An mLSTM, see baselines/mlstm_scan.py. c and n are one matrix (keys, values + 1), n its last column.

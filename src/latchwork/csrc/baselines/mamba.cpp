@@ -211,8 +211,14 @@ int selective_scan_back(const SelectiveScan& p) {
     return DONE;
 }
 
-// The convolution. A few steps before the first are read from `before`.
-constexpr int64_t MOST_TAPS = 8;
+// The convolution. A few steps before the first are read from `before`. Steps are taken PIECE at a time for all channels, so
+// that what is read and written stays in the cache.
+constexpr int64_t MOST_TAPS = 8, PIECE = 64;
+template <class Part>
+void over_pieces(int64_t time, int64_t width, Part part) {
+    for (int64_t begin = 0; begin < time; begin += PIECE)
+        for (int64_t first = 0; first < width; first += LANES) part(begin, begin + PIECE < time ? begin + PIECE : time, first);
+}
 
 template <int64_t TAPS>  // or 0, if it is not known
 struct ConvChannels {
@@ -235,12 +241,12 @@ struct ConvChannels {
 };
 
 template <int64_t TAPS>
-void conv_channels(const CausalConv& p, int64_t b, int64_t first) {
+void conv_channels(const CausalConv& p, int64_t b, int64_t begin, int64_t end, int64_t first) {
     const ConvChannels<TAPS> c(p, b, first);
     const int64_t K = TAPS ? TAPS : p.taps;
     Lanes past[MOST_TAPS] = {};
-    for (int64_t k = 1; k < K; ++k) past[k] = c.input(k - K);
-    for (int64_t t = 0; t < p.time; ++t) {
+    for (int64_t k = 1; k < K; ++k) past[k] = c.input(begin + k - K);
+    for (int64_t t = begin; t < end; ++t) {
         for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1];
         past[K - 1] = c.input(t);
         Lanes y = c.bias;
@@ -249,14 +255,15 @@ void conv_channels(const CausalConv& p, int64_t b, int64_t first) {
     }
 }
 
-// sums: of each tap, and of the bias behind them.
+// sums: of each tap, and of the bias behind them. The last steps before `begin` are gone through once more.
 template <int64_t TAPS>
-void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* sums) {
+void conv_channels_back(const CausalConv& p, int64_t b, int64_t begin, int64_t end, int64_t first, float* sums) {
     const ConvChannels<TAPS> c(p, b, first);
     const int64_t K = TAPS ? TAPS : p.taps;
     Lanes past[MOST_TAPS] = {}, grads[MOST_TAPS] = {}, grad_weights[MOST_TAPS] = {}, grad_bias{};
-    for (int64_t k = 1; k < K; ++k) past[k] = c.input(k - K);
-    for (int64_t t = 0; t < p.time + K - 1; ++t) {  // grads[k]: of the sum at step t - K + 1 + k
+    const int64_t start = begin < K - 1 ? 0 : begin - (K - 1), stop = end < p.time ? end : p.time + K - 1;
+    for (int64_t k = 1; k < K; ++k) past[k] = c.input(start + k - K);
+    for (int64_t t = start; t < stop; ++t) {  // grads[k]: of the sum at step t - K + 1 + k
         for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1], grads[k] = grads[k + 1];
         Lanes grad{};
         if (t < p.time) {
@@ -268,10 +275,11 @@ void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* su
                 const Lanes opened = sigmoid(y);
                 grad *= opened * (1.0f + y * (1.0f - opened));
             }
-            for (int64_t k = 0; k < K; ++k) grad_weights[k] += grad * past[k];
-            grad_bias += grad;
+            for (int64_t k = 0; k < K && t >= begin; ++k) grad_weights[k] += grad * past[k];
+            if (t >= begin) grad_bias += grad;
         }
         grads[K - 1] = grad;
+        if (t < begin) continue;
         Lanes grad_u{};
         for (int64_t k = 0; k < K; ++k) grad_u += c.weights[K - 1 - k] * grads[k];
         const int64_t step = t - K + 1;  // all that it reached is known now
@@ -284,9 +292,10 @@ void conv_channels_back(const CausalConv& p, int64_t b, int64_t first, float* su
 
 int causal_conv(const CausalConv& p) {
     if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
-    const int64_t blocks = (p.width + LANES - 1) / LANES;
-    in_parallel(p.batch * blocks, p.threads, [&](int64_t i) {
-        (p.taps == 4 ? conv_channels<4> : conv_channels<0>)(p, i / blocks, i % blocks * LANES);
+    in_parallel(p.batch, p.threads, [&](int64_t b) {
+        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
+            (p.taps == 4 ? conv_channels<4> : conv_channels<0>)(p, b, begin, end, first);
+        });
     });
     return DONE;
 }
@@ -304,8 +313,9 @@ int causal_conv_back(const CausalConv& p) {
             }
     };
     with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        for (int64_t k = 0; k < blocks; ++k)
-            (p.taps == 4 ? conv_channels_back<4> : conv_channels_back<0>)(p, b, k * LANES, sums + k * size);
+        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
+            (p.taps == 4 ? conv_channels_back<4> : conv_channels_back<0>)(p, b, begin, end, first, sums + first / LANES * size);
+        });
     }, add);
     return DONE;
 }
@@ -337,12 +347,12 @@ LATCHWORK_INLINE Lanes apply(const QuadWeights& w, Lanes a) {
 }
 
 // One vector of channels of one row of the batch; with grad_y the way back, and then sums are those of the weight.
-inline void quads_channels(const Quads& p, int64_t b, int64_t first, float* sums) {
+inline void quads_channels(const Quads& p, int64_t b, int64_t begin, int64_t end, int64_t first, float* sums) {
     const bool back = p.grad_y.data;
     const QuadWeights w(p.weight, first, p.width, back);
     const int64_t lanes = p.width - first;
     Lanes of_weight[4] = {};
-    for (int64_t t = 0; t < p.time; ++t) {
+    for (int64_t t = begin; t < end; ++t) {
         const Lanes given = load_some(row(back ? p.grad_y : p.u, b, t) + first, lanes);
         store_some(row(back ? p.grad_u : p.y, b, t) + first, apply(w, given), lanes);
         if (!back) continue;
@@ -362,7 +372,9 @@ int quads(const Quads& p) {
         }
     };
     with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        for (int64_t k = 0; k < blocks; ++k) quads_channels(p, b, k * LANES, sums + k * size);
+        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
+            quads_channels(p, b, begin, end, first, sums + first / LANES * size);
+        });
     }, add);
     return DONE;
 }
