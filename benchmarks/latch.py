@@ -135,7 +135,7 @@ def memory(hidden: int) -> dict[str, Row]:
 
 
 def product_speed(size: int = 1024) -> float:
-    """Billions of operations a second of torch's product of large matrices on one thread: what the processor can do."""
+    """Billions of operations a second of torch's product of large matrices on one thread, for comparison."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     with threads_set_to(1):
         seconds = turns({"product": lambda: torch.mm(a, b)}, 20, time.process_time)["product"]  # type: ignore[dict-item]
