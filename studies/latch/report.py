@@ -8,6 +8,7 @@ import statistics
 import sys
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 from latch_networks import LAYER
 from latch_problems import CHOSEN_ON, PROBLEMS
@@ -93,9 +94,24 @@ def speed_table(path: Path) -> list[str]:
         reached = "yes" if all(ratios[kind] >= value for kind, value in goals.items()) else "no"
         cells = [f"{ratios[kind]:.2f}" if kind in ratios else "-" for kind in ("lstm", "gru")]
         lines.append(f"{start}{own} | {' | '.join(cells)} | {goal} | {reached} |")
+    needed = [line for row in whole["rows"] if row["threads"] == 1 for line in operations(row)]
     machine, loads = whole["machine"], [row["load"] for row in whole["rows"]]
     busy = f"with a load of {min(loads):g} to {max(loads):g} on {machine['cores']} cores: measure again when it is idle"
-    return [*lines, "", f"Measured on {machine['processor']}, {busy if max(loads) > 1 else 'idle'}."]
+    most = f"- torch's own product of large matrices computes {whole['product of large matrices']:.0f} on one thread."
+    where = f"Measured on {machine['processor']}, {busy if max(loads) > 1 else 'idle'}."
+    return [*lines, "", where, "", *needed, most]
+
+
+def operations(row: dict[str, Any]) -> list[str]:
+    """What the goal of one long sequence asks of a processor: 6 multiplications and additions a parameter and step."""
+    if row["what"] != "forward, backward" or tuple(row["shape"]) != (1, 16384):
+        return []
+    work, goal = 6 * row["parameters"]["latch"] * 16384 / 1e9, GOALS[1, 16384]["lstm"]
+    need, found = work * goal / row["seconds"]["lstm"], work / row["seconds"]["latch"]
+    return [
+        f"- LSTM of width {row['hidden']}, (1, 16384), one thread: {goal} times its speed would be {need:.0f} billion "
+        f"operations a second in matrix products alone. Latch computes {found:.0f}."
+    ]
 
 
 def fill(page: str, name: str, lines: list[str]) -> str:
