@@ -107,7 +107,8 @@ def test_a_stream_of_a_formula_that_looks_ahead_comes_late_and_in_whole():
     ("text", "given", "message"),
     [("x <= ", "x\n1\n", "expected a name or a number"), ("x <= $a", "x\n1\n", "thresholds"),
      ("z", "x\n1\n", "speaks of z; the columns are x"), ("x", "x\none\n", "line 2: x must be a number; got 'one'"),
-     ("x and y", "x,y\n1\n", "line 2: 2 columns expected, got 1"), ("x", "", "columns are none")],
+     ("x and y", "x,y\n1\n", "line 2: 2 columns expected, got 1"), ("x", "", "columns are none"),
+     ("x", "x,x\n1,2\n", "the column x must be there once; it is there 2 times")],
 )  # fmt: skip
 def test_bad_usage_ends_with_two_and_says_why(text, given, message, tmp_path):
     path = tmp_path / "trace.csv"
@@ -116,6 +117,19 @@ def test_bad_usage_ends_with_two_and_says_why(text, given, message, tmp_path):
         assert found.exit_code == 2
         assert message.split(":")[0] in " ".join(found.output.replace("│", "").split())
     assert run("x", tmp_path / "none.csv").exit_code == 2
+
+
+def test_the_place_of_a_fault_in_the_formula_is_shown(tmp_path):
+    found = run("x <= <= 3", tmp_path / "any.csv")
+    assert found.stderr.splitlines() == [
+        "Error: FORMULA, line 1, column 6: expected a name or a number; got '<='", "  x <= <= 3", "       ^"
+    ]  # fmt: skip
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\xef\xbb\xbfx\n1\n")
+    assert run("x", path).exit_code == run("x", "-", given=path.read_bytes().decode()).exit_code == 0
 
 
 def test_a_missing_value_is_unknown(tmp_path):

@@ -104,6 +104,12 @@ def test_what_has_no_machine_is_named(text, symbols, message):
         Machine.from_formula(text, symbols)
 
 
+def test_a_machine_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr("latchwork.temporal.machine.MOST_VALUES", 100_000)
+    with pytest.raises(TooLarge, match="narrow its bounds"):
+        Machine.from_formula("a since[3:40] b and once[5:60] c and historically[1:70] d")
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [("always (a implies eventually b)", "G(a -> F(b))"), ("a until b", "a U b"), ("s_next s_next a", "X(X(a))"),

@@ -38,8 +38,8 @@ def monitor(
     need("temporal", "lark")
     try:
         parsed = parse(formula)
-    except (ValueError, ImportError) as error:
-        raise typer.BadParameter(str(error), param_hint="FORMULA") from None
+    except ValueError as error:  # it shows the place in the text, on lines of its own
+        _bad(ValueError(f"Error: FORMULA, {error}"))
     if list(parsed.named_parameters()):
         raise typer.BadParameter("thresholds $name have no value here; write numbers", param_hint="FORMULA")
     if "-" in traces:

@@ -19,6 +19,7 @@ from latchwork.temporal.formula import COMPARISONS, Formula
 Claim = tuple[Bits, Bits]  # what is remembered, and what the variables will be
 MOST_STATES = 100_000
 MOST_ATOMS = 12
+MOST_VALUES = 20_000_000  # of equations that are computed: some ten seconds
 
 
 def tables(formula: Formula, symbols: Sequence[str] | None = None) -> tuple[Any, Any]:
@@ -47,6 +48,8 @@ def tables(formula: Formula, symbols: Sequence[str] | None = None) -> tuple[Any,
                 states.append(after)
                 if len(states) > MOST_STATES:
                     raise TooLarge(f"the machine of the formula has more than {MOST_STATES:,} states")
+            if reader.computed > MOST_VALUES:
+                raise TooLarge(f"the machine of the formula has {len(states):,} states and more: narrow its bounds")
             row.append(number[after])
             output.append(int(holds))
         rows.append(row)
@@ -94,6 +97,9 @@ class _Reader:
         self.core, self.corners = core, corners
         self.end = tuple(outside for _, outside in core.variables)
         self.begin = tuple(outside for _, outside in core.memories)
+        self.computed = 0  # values of equations so far
+        self._ahead = {variable: place for place, variable in enumerate(core.variables)}
+        self._ago = {memory: place for place, memory in enumerate(core.memories)}
         self._known: dict[Any, dict[Bits, list[tuple[Claim, bool]]]] = {}
 
     def read(self, state: frozenset[Claim] | None, letter: dict[str, bool]) -> tuple[frozenset[Claim], bool]:
@@ -125,14 +131,15 @@ class _Reader:
 
     def _values(self, letter: dict[str, bool], memory: Bits, corner: Bits) -> dict[int, bool]:
         core, values = self.core, dict[int, bool]()
+        self.computed += len(core.order)
         for k in core.order:
             node = core.nodes[k]
             if node.kind == "leaf":
                 values[k] = _truth(core.leaves[node.a], letter)
             elif node.kind == "next":
-                values[k] = corner[core.variables.index((node.a, node.outside))]
+                values[k] = corner[self._ahead[node.a, node.outside]]
             elif node.kind == "prev":
-                values[k] = memory[core.memories.index((node.a, node.outside))]
+                values[k] = memory[self._ago[node.a, node.outside]]
             elif node.kind == "and":
                 values[k] = values[node.a] and values[node.b]
             else:

@@ -35,7 +35,7 @@ def rows_of(file: TextIO, source: str, names: Sequence[str]) -> Iterator[list[fl
     """The values of the columns `names`, line by line as they come. source: what the errors call the file."""
     reader = csv.reader(iter(lambda: file.readline(MOST_LINE), ""))
     try:
-        header = [name.strip() for name in next(reader, [])]
+        header = [name.strip().removeprefix("\ufeff") for name in next(reader, [])]  # which a stream may begin with
         _check_columns(source, header, names)
         places = [header.index(name) for name in names]
         for row in reader:
@@ -60,6 +60,10 @@ def _check_columns(source: str, header: Sequence[str], names: Sequence[str]) -> 
     if missing := [name for name in names if name not in header]:
         columns = ", ".join(header) or "none"
         raise ValueError(f"{source}: the formula speaks of {', '.join(missing)}; the columns are {columns:.300}")
+    if twice := [name for name in names if list(header).count(name) > 1]:
+        raise ValueError(
+            f"{source}: the column {twice[0]} must be there once; it is there {header.count(twice[0])} times"
+        )
 
 
 def _parquet(path: Path, names: Sequence[str]) -> dict[str, Tensor]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from html import escape
+from importlib import import_module
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -11,6 +14,7 @@ from rich.progress import Progress as Bar
 from latchwork.training.engine import Progress
 
 INTERVAL = 30.0  # seconds between two lines where there is no bar
+REDRAW = 0.2  # seconds between two pictures of the bar in a notebook
 
 
 class Display:
@@ -18,7 +22,8 @@ class Display:
 
     def __init__(self, name: str) -> None:
         self._name, self._console = name, Console(stderr=True)
-        self._shows_bar = self._console.is_terminal or self._console.is_jupyter
+        self._notebook = NotebookBar(name) if self._console.is_jupyter else None
+        self._shows_bar = self._console.is_terminal and self._notebook is None
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -40,9 +45,14 @@ class Display:
     def __exit__(self, *error: object) -> None:
         """Leave it as it is."""
         self._bar.stop()
+        if self._notebook is not None:
+            self._notebook.draw()
 
     def watch(self, progress: Progress) -> None:
         """After a step."""
+        if self._notebook is not None:
+            self._notebook.show(progress)
+            return
         if not self._shows_bar:
             if time.monotonic() - self._printed > INTERVAL:
                 self._printed = time.monotonic()
@@ -56,6 +66,33 @@ class Display:
     def tell(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class NotebookBar:
+    """A bar below a cell of a notebook, by IPython alone: that of rich needs ipywidgets, and shows nothing without."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._drawn = name, 0.0
+        self._progress: Progress | None = None
+        self._ipython: Any = import_module("IPython.display")
+        self._handle = self._ipython.display(self._page(), display_id=True)
+
+    def show(self, progress: Progress) -> None:
+        """After a step."""
+        self._progress = progress
+        if time.monotonic() > self._drawn + REDRAW:
+            self.draw()
+
+    def draw(self) -> None:
+        """Put the bar as it is now in the place of the last one."""
+        self._drawn = time.monotonic()
+        self._handle.update(self._page())
+
+    def _page(self) -> Any:
+        now = self._progress
+        size = f' value="{now.done:g}" max="{now.total:g}"' if now is not None and now.total else ""
+        text = "starting" if now is None else line(now)
+        return self._ipython.HTML(f"{escape(self._name)} <progress{size}></progress> {escape(text)}")
 
 
 def line(progress: Progress) -> str:
