@@ -20,6 +20,7 @@ SUMMARISED = (
     "training step of the small preset, V = 20, peak memory, parts of minmaxrnc's",
 )
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
+QUICK_MARKS = "<!-- quick figures: written by benchmarks/figures.py -->", "<!-- end of quick figures -->"
 TEMPORAL_MARKS = "<!-- temporal figures: written by benchmarks/figures.py -->", "<!-- end of temporal figures -->"
 
 
@@ -142,7 +143,9 @@ def main() -> None:
     root = HERE.parent
     pages = root / "docs" / "results"
     scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
-    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model))
+    quick = "\n\n".join([measured_on(read("scan_quick.json")), targets(read("scan_quick.json"))])
+    quick = f"{quick}\n\n{all_model_figures(read('model_quick.json'))}"
+    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model), (QUICK_MARKS, quick))
     write(pages / "paper.md", (RESULTS_MARKS, results(root / "results")))
     write(root / "docs" / "temporal.md", (TEMPORAL_MARKS, all_temporal_figures(read("temporal.json"))))
     write(root / "README.md", (SUMMARY_MARKS, summary(root)))
