@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import baselines
 import model_figures
 import temporal_figures
 from latchwork.reports.markdown import between, table
@@ -20,6 +21,7 @@ SUMMARISED = (
     "training step of the small preset, V = 20, peak memory, parts of minmaxrnc's",
 )
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
+BASELINE_MARKS = "<!-- baseline figures: written by benchmarks/figures.py -->", "<!-- end of baseline figures -->"
 TEMPORAL_MARKS = "<!-- temporal figures: written by benchmarks/figures.py -->", "<!-- end of temporal figures -->"
 
 
@@ -59,6 +61,19 @@ def measured_on(record: dict[str, Any]) -> str:
 
 def scan_figures(record: dict[str, Any]) -> str:
     return "\n\n".join([measured_on(record), speed(record), targets(record)])
+
+
+def baseline_figures(record: dict[str, Any]) -> str:
+    """A row a model: tokens a second, and the share of ours beside its goal."""
+    speeds, ours = record["tokens_per_second"], baselines.OURS
+    rows = []
+    for name in speeds["training"]:
+        cells = [f"{each[name]:,.0f} ({each[name] / each[ours]:.2f})" for each in speeds.values()]
+        goal = baselines.GOALS.get(name, 0) / 98
+        reached = speeds["training"][name] >= goal * speeds["training"][ours]
+        words = ["≥ " + f"{goal:.2f}", "reached" if reached else "**not reached**"] if goal else ["", ""]
+        rows.append([name, *cells, *words])
+    return "\n\n".join([measured_on(record), table(["model", *speeds, "goal in training", ""], rows)])
 
 
 def all_temporal_figures(record: dict[str, Any]) -> str:
