@@ -157,7 +157,8 @@ def main() -> None:
     root = HERE.parent
     pages = root / "docs" / "results"
     scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
-    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model))
+    others = baseline_figures(read("baselines.json"))
+    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model), (BASELINE_MARKS, others))
     write(pages / "paper.md", (RESULTS_MARKS, results(root / "results")))
     write(root / "docs" / "temporal.md", (TEMPORAL_MARKS, all_temporal_figures(read("temporal.json"))))
     write(root / "README.md", (SUMMARY_MARKS, summary(root)))
