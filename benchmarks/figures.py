@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import baselines
 import model_figures
 import temporal_figures
 from latchwork.reports.markdown import between, table
@@ -21,6 +22,7 @@ SUMMARISED = (
 )
 MODEL_MARKS = "<!-- model figures: written by benchmarks/figures.py -->", "<!-- end of model figures -->"
 QUICK_MARKS = "<!-- quick figures: written by benchmarks/figures.py -->", "<!-- end of quick figures -->"
+BASELINE_MARKS = "<!-- baseline figures: written by benchmarks/figures.py -->", "<!-- end of baseline figures -->"
 TEMPORAL_MARKS = "<!-- temporal figures: written by benchmarks/figures.py -->", "<!-- end of temporal figures -->"
 
 
@@ -60,6 +62,19 @@ def measured_on(record: dict[str, Any]) -> str:
 
 def scan_figures(record: dict[str, Any]) -> str:
     return "\n\n".join([measured_on(record), speed(record), targets(record)])
+
+
+def baseline_figures(record: dict[str, Any]) -> str:
+    """A row a model: tokens a second, and the share of ours beside its goal."""
+    speeds, ours = record["tokens_per_second"], baselines.OURS
+    rows = []
+    for name in speeds["training"]:
+        cells = [f"{each[name]:,.0f} ({each[name] / each[ours]:.2f})" for each in speeds.values()]
+        goal = baselines.GOALS.get(name, 0) / 98
+        reached = speeds["training"][name] >= goal * speeds["training"][ours]
+        words = ["≥ " + f"{goal:.2f}", "reached" if reached else "**not reached**"] if goal else ["", ""]
+        rows.append([name, *cells, *words])
+    return "\n\n".join([measured_on(record), table(["model", *speeds, "goal in training", ""], rows)])
 
 
 def all_temporal_figures(record: dict[str, Any]) -> str:
@@ -145,7 +160,9 @@ def main() -> None:
     scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
     quick = "\n\n".join([measured_on(read("scan_quick.json")), targets(read("scan_quick.json"))])
     quick = f"{quick}\n\n{all_model_figures(read('model_quick.json'))}"
-    write(pages / "speed.md", (SCAN_MARKS, scan), (MODEL_MARKS, model), (QUICK_MARKS, quick))
+    others = baseline_figures(read("baselines.json"))
+    speed = ((SCAN_MARKS, scan), (MODEL_MARKS, model), (QUICK_MARKS, quick), (BASELINE_MARKS, others))
+    write(pages / "speed.md", *speed)
     write(pages / "paper.md", (RESULTS_MARKS, results(root / "results")))
     write(root / "docs" / "temporal.md", (TEMPORAL_MARKS, all_temporal_figures(read("temporal.json"))))
     write(root / "README.md", (SUMMARY_MARKS, summary(root)))

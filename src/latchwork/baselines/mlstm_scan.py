@@ -12,7 +12,7 @@ from latchwork.baselines import kernel
 from latchwork.ops import dispatch
 
 CHUNK = 64
-KERNEL_CHUNK = 48  # the same in csrc/baselines/mlstm.cpp
+KERNEL_CHUNK = 24  # the same in csrc/baselines/mlstm.cpp
 EPSILON = 1e-6
 
 

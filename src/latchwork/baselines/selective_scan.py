@@ -117,72 +117,44 @@ class _SelectiveScan(torch.autograd.Function):
         return grad_dt, grad_v, grad_write, grad_read, grad_decay.sum(0), grad
 
 
+_NAMES = ("dt", "u", "write", "read", "decay", "skip", "gate", "x0")
 _Tensors = tuple[Tensor, ...]
 
 
-def _run(
-    dt: Tensor,
-    u: Tensor,
-    write: Tensor,
-    read: Tensor,
-    decay: Tensor,
-    skip: Tensor,
-    gate: Tensor,
-    x0: Tensor,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _given(tensors: _Tensors) -> dict[str, Any]:
+    """The tensors by name, as the kernel reads them, and the sizes."""
+    dt, u, write, read, decay, skip, gate, x0 = tensors
+    dt, u, write, read, gate = kernel.contiguous([dt, u, write, read, gate])
+    values = (dt, u, write, read, decay.contiguous(), skip.contiguous(), gate, x0.contiguous())
+    sizes = dict(zip(("batch", "time", "width", "states"), (*u.shape, write.shape[2]), strict=True))
+    return {**sizes, **dict(zip(_NAMES, values, strict=True))}
+
+
+def _run(*inputs: Any) -> _Tensors:
     """y, the last state, and the states that the gradient needs if they are to be kept."""
-    y, x, kept = (
-        kernel.empty(*each.shape, like=u) for each in _run_fake(dt, u, write, read, decay, skip, gate, x0, keep)
-    )
-    kernel.run(
-        "selective_scan",
-        kernel.SelectiveScan,
-        **_given(dt, u, write, read, decay, skip, gate, x0),
-        y=y,
-        x=x,
-        kept=kept if keep else None,
-    )
+    y, x, kept = (kernel.empty(*each.shape, like=inputs[1]) for each in _run_fake(*inputs))
+    wanted = {"y": y, "x": x, "kept": kept if inputs[8] else None}
+    kernel.run("selective_scan", kernel.SelectiveScan, **_given(inputs[:8]), **wanted)
     return y, x, kept
 
 
-def _given(*tensors: Tensor) -> dict[str, Any]:
-    names = ("dt", "u", "write", "read", "gate")
-    dt, u, write, read, decay, skip, gate, x0 = tensors
-    values = dict(zip(names, kernel.contiguous([dt, u, write, read, gate]), strict=True))
-    values |= {"decay": decay.contiguous(), "skip": skip.contiguous(), "x0": x0.contiguous()}
-    B, T, D = u.shape
-    return {"batch": B, "time": T, "width": D, "states": write.shape[2], **values}
-
-
-def _run_fake(
-    dt: Tensor,
-    u: Tensor,
-    write: Tensor,
-    read: Tensor,
-    decay: Tensor,
-    skip: Tensor,
-    gate: Tensor,
-    x0: Tensor,
-    keep: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    B, N, D = x0.shape
+def _run_fake(*inputs: Any) -> _Tensors:
+    u, (B, N, D), keep = inputs[1], inputs[7].shape, inputs[8]
     kept = u.new_empty(B, -(-u.shape[1] // KERNEL_SEGMENT), N, D) if keep else u.new_empty(0)
-    return u.new_empty(u.shape), u.new_empty(x0.shape), kept
+    return u.new_empty(u.shape), u.new_empty(B, N, D), kept
 
 
 def _backward(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *tensors: Tensor) -> _Tensors:
     """The gradients of all eight tensors, in the order of `selective_scan`."""
-    (grad_y,) = kernel.contiguous([grad_y])
-    given = _given(*tensors)
-    found = _backward_fake(grad_y, grad_x, kept, *tensors)
-    names = ("dt", "u", "write", "read", "decay", "skip", "gate", "x0")
+    (grad_y,), grad_x = kernel.contiguous([grad_y]), None if grad_x is None else grad_x.contiguous()
     grads = {
-        f"grad_{name}": torch.zeros_like(each) if name in ("decay", "skip") else kernel.empty(*each.shape, like=each)
-        for name, each in zip(names, found, strict=True)
+        f"grad_{name}": each.new_zeros(each.shape)
+        if name in ("decay", "skip")
+        else kernel.empty(*each.shape, like=each)
+        for name, each in zip(_NAMES, tensors, strict=True)
     }
-    grad_x = None if grad_x is None else grad_x.contiguous()
-    kernel.run("selective_scan_back", kernel.SelectiveScan, **given, kept=kept, grad_y=grad_y, grad_x=grad_x, **grads)
+    given = {**_given(tensors), "kept": kept, "grad_y": grad_y, "grad_x": grad_x}
+    kernel.run("selective_scan_back", kernel.SelectiveScan, **given, **grads)
     return tuple(grads.values())
 
 
@@ -203,7 +175,7 @@ def _gradient(ctx: Any, grad_y: Tensor | None, grad_x: Tensor | None, grad_kept:
     return *torch.ops.latchwork.selective_scan_backward(grad_y, grad_x, kept, *tensors), None
 
 
-_ARGUMENTS = ", ".join(f"Tensor {name}" for name in ("dt", "u", "write", "read", "decay", "skip", "gate", "x0"))
+_ARGUMENTS = ", ".join(f"Tensor {name}" for name in _NAMES)
 dispatch.register(
     f"selective_scan({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
 )

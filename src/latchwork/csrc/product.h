@@ -5,6 +5,10 @@
 
 #include "numbers.h"
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 namespace LATCHWORK_ISA {
 
 using Lanes = Vector<float>;
@@ -27,6 +31,22 @@ LATCHWORK_INLINE Lanes load(const float* from) { return Memory<float>::load(from
 LATCHWORK_INLINE void store(float* to, Lanes value) { Memory<float>::store(to, value); }
 LATCHWORK_INLINE Lanes all(float value) { return value - Lanes{}; }  // not +, which would cost an addition for -0
 
+// Of four rows of numbers, `apart` from one another, four at a time as columns of a panel. Returns how many of n are done.
+inline int64_t transpose([[maybe_unused]] const float* from, [[maybe_unused]] int64_t apart, [[maybe_unused]] int64_t n,
+                         [[maybe_unused]] float* to) {
+    int64_t i = 0;
+#if defined(__SSE__)
+    for (; i + 4 <= n; i += 4) {
+        __m128 a = _mm_loadu_ps(from + i), b = _mm_loadu_ps(from + apart + i);
+        __m128 c = _mm_loadu_ps(from + 2 * apart + i), d = _mm_loadu_ps(from + 3 * apart + i);
+        _MM_TRANSPOSE4_PS(a, b, c, d);
+        _mm_storeu_ps(to + i * PANEL, a), _mm_storeu_ps(to + (i + 1) * PANEL, b);
+        _mm_storeu_ps(to + (i + 2) * PANEL, c), _mm_storeu_ps(to + (i + 3) * PANEL, d);
+    }
+#endif
+    return i;
+}
+
 // B (k, n), element (i, j) at b[i * row + j * column], as panels of PANEL columns, the last one filled up with zeros.
 inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t column, float* to) {
     for (int64_t panel = 0; panel < n; panel += PANEL, to += k * PANEL) {
@@ -36,8 +56,11 @@ inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t colu
         if (column == 1)
             for (int64_t i = 0; i < k; ++i) std::memcpy(to + i * PANEL, from + i * row, columns * sizeof(float));
         else  // reads go along the rows of the weight; what is written lies in the nearest cache
-            for (int64_t j = 0; j < columns; ++j)
-                for (int64_t i = 0; i < k; ++i) to[i * PANEL + j] = from[i * row + j * column];
+            for (int64_t j = 0; j < columns; j += 4) {
+                int64_t i = row == 1 && j + 4 <= columns ? transpose(from + j * column, column, k, to + j) : 0;
+                for (; i < k; ++i)
+                    for (int64_t c = j; c < j + 4 && c < columns; ++c) to[i * PANEL + c] = from[i * row + c * column];
+            }
     }
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }

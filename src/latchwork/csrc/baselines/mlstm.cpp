@@ -6,7 +6,7 @@
 
 namespace LATCHWORK_ISA {
 
-constexpr int64_t CHUNK = 48;  // steps; baselines/mlstm_scan.py has it too. A multiple of ROWS
+constexpr int64_t CHUNK = 24;  // steps; baselines/mlstm_scan.py has it too. A multiple of ROWS
 
 // The buffers of one chunk of one head. Rows are steps; values carry a column of ones behind them, so that the
 // normaliser n is the last column of the state. All have room for whole tiles, with zeros there.
