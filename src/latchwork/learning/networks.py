@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy
 import torch
@@ -82,7 +82,7 @@ class Trained:
 
 def make_network(vocabulary: int, plan: NetworkPlan) -> MinMaxRNC_LM:
     """A new network, its weights drawn by torch's generator."""
-    shape = {"reset_form": plan.reset_form, "d_model": plan.d_model, "n_layers": plan.layers}
+    shape: dict[str, Any] = {"reset_form": plan.reset_form, "d_model": plan.d_model, "n_layers": plan.layers}
     if plan.conv == "basic":
         shape["conv_type"] = "basic"
     config = MinMaxRNCLMConfig.state_tracking(plan.degree, plan.units, **shape)
