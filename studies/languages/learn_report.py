@@ -114,7 +114,7 @@ def learnt(records: list[Record]) -> list[str]:
         "By both": [n for n in who if who[n] & ours and who[n] - ours],
         "By none": sorted(everything - set(who)),
     }
-    return [f"{title}: {len(found)}. {', '.join(sorted(found))}" for title, found in groups.items()]
+    return [f"{title}: {len(found)}{': ' * bool(found)}{', '.join(sorted(found))}." for title, found in groups.items()]
 
 
 def plot(records: list[Record]) -> Figure:

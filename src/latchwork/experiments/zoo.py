@@ -35,11 +35,6 @@ ZOO: dict[str, Plan] = {
     "induction_heads-16": ("induction_heads(16)", {"d_model": 48, "d_state": 24, "n_layers": 1}, ProofProtocol()),
     "fflm": ("fflm(0.8)", {"d_model": 32, "d_state": 16, "n_layers": 1}, ProofProtocol()),
     "sequences-2": ("sequences(2)", {"d_model": 32, "d_state": 12, "n_layers": 2}, ProofProtocol(steps=1500)),
-    "sequences-3": (
-        "sequences(3)",
-        {"d_model": 48, "d_state": 24, "n_layers": 3, "s_r_init": "spread", "levels": 9, **CLOSED},
-        ProofProtocol(steps=1200, rounds=40, length=40, even="states", prune=12_000),
-    ),
     "parity": (
         "parity",
         {"d_model": 16, "d_state": 4, "n_layers": 1, "degree": 2},
@@ -52,6 +47,11 @@ ZOO: dict[str, Plan] = {
     ),
 }
 ATTEMPTS: dict[str, Plan] = {
+    "sequences-3": (
+        "sequences(3)",
+        {"d_model": 48, "d_state": 24, "n_layers": 3, "s_r_init": "spread", "levels": 9, **CLOSED},
+        ProofProtocol(steps=1200, rounds=40, length=40, even="states", prune=12_000),
+    ),
     "s3-degree-3": (
         "word_problem(S3)",
         {"d_model": 24, "d_state": 6, "n_layers": 1, "degree": 3},

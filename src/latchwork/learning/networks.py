@@ -156,6 +156,7 @@ def train_and_prove(
     began, machine = time.monotonic(), Machine.from_task(task)
     words = ChosenWords(task, machine, seed)
     tried, log, restarts, steps = 0, [], 0, 0  # type: ignore[var-annotated]
+    before: Trained | None = None
     while True:
         left = seconds - (time.monotonic() - began)
         trained = train_network(
@@ -170,6 +171,7 @@ def train_and_prove(
                     break
             word = getattr(result, "word", None)
             said = {"certify": type(result).__name__, "word": None if word is None else list(word)}
+            said |= {"reason": result.reason} if isinstance(result, Unknown) else {}
             log.append({**said, "states": result.states, "seconds": round(time.monotonic() - start, 1)})
             watch(f"round {number + 1}: {type(result).__name__}" + (f" {list(word)}" if word else ""))
             trained.result = result
@@ -182,7 +184,9 @@ def train_and_prove(
             if plan.layers > 1:  # units that were taken out would hide the mistakes of those that are left
                 trained.model = smaller
             steps += _correct(trained.model, words, plan, seed + number, seconds - (time.monotonic() - began))
-        tried += 1
+        if before is not None and not trained.learnt:
+            trained = before  # rather one that was learnt and not proved
+        tried, before = tried + 1, trained
         if isinstance(trained.result, Proof) or time.monotonic() - began > seconds:
             trained.log, trained.restarts, trained.steps = log, restarts + tried - 1, steps
             trained.seconds = time.monotonic() - began
