@@ -55,7 +55,7 @@ def write(folder: Path, page: Path) -> None:
     if any(mark not in text for mark in MARKS):
         raise ValueError(f"{page} must have the lines {' and '.join(MARKS)}")
     timed = by_name(read_stage("time", folder))
-    parts = [results(tokens, timed), contexts(tokens)]
+    parts = [results(tokens, timed)]
     if subwords := read_stage("subwords", folder):
         parts += ["## GPT-2's tokens", of_subwords(subwords)]
     if tuning := read_stage("tuning", folder):
@@ -137,23 +137,6 @@ def read_through(records: Sequence[Record]) -> str:
     """The mean loss over the text as one sequence."""
     found = [each["read_through"] for each in records if each.get("read_through") is not None]
     return f"{mean(found):.3f}" if found else NONE
-
-
-def contexts(tokens: dict[str, list[Record]]) -> str:
-    """One row a range of contexts, a column a model."""
-    found = {name: records[0]["contexts"] for name, records in tokens.items() if records[0].get("contexts")}
-    if not found:
-        return ""
-    ranges = [(low, high) for low, high, *_ in next(iter(found.values()))]
-    rows = []
-    for place, (low, high) in enumerate(ranges):
-        cells = [NONE if each[place][3] is None else f"{each[place][3]:.3f}" for each in found.values()]
-        rows.append([f"{low:,} to {high:,}" if low < high else f"{low:,}", *cells])
-    about = (
-        "Loss by how many characters of the text the model has read before the one it predicts, seed 0; in training it "
-        f"read {TRAINED} at most:"
-    )
-    return f"{about}\n\n{table(['characters read', *(NAMES[name] for name in found)], rows)}"
 
 
 def of_subwords(records: Sequence[Record]) -> str:
