@@ -44,10 +44,11 @@ def plan(
 
     With drives, only the steps after them are computed, and the caller has checked that the parts are as made.
     """
-    if distributed.is_split() or (drives is None and not _is_worth_it(u)):
+    worth_it = _is_worth_it(u)
+    if distributed.is_split() or (drives is None and not worth_it):
         return None
     before, x = (None, None) if state is None else state
-    fits = (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
+    fits = worth_it and (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
     if drives is None and not fits:
         return None
 
@@ -68,7 +69,8 @@ def plan(
 
 def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
     """`layer.drive`, by the kernel where it takes these tensors. The parts must be as made."""
-    return fused_drive(layer, u, before, None) if _fits(layer, u, before) else layer.drive(u, before)
+    fits = _is_worth_it(u) and _fits(layer, u, before)
+    return fused_drive(layer, u, before, None) if fits else layer.drive(u, before)
 
 
 def is_as_made(layer: MinMaxLayer) -> bool:
@@ -112,9 +114,7 @@ def _is_worth_it(u: Tensor) -> bool:
 
 
 def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
-    """Whether the kernel can compute this layer with these tensors, and is faster."""
-    if not _is_worth_it(u):
-        return False
+    """Whether the kernel can compute this layer with these tensors."""
     ffn, neuron = layer.ffn, layer.neuron
     if ffn.act_fn not in ops.ACTIVATIONS or (neuron.dropout.training and neuron.dropout.p):
         return False

@@ -61,10 +61,12 @@ def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if each is None else each.contiguous() for each in tensors]
 
 
-def _check(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
+def _check(u: Tensor, reset: Tensor | None, name: str, state: Tensor | None, width: int) -> None:
     """In a compiled graph nothing else has compared the sizes, and the kernel would read what is not there."""
-    if tensor is not None and tensor.shape != shape:
-        raise ValueError(f"{name} must be {shape}; got {tuple(tensor.shape)}")
+    B, T, _ = u.shape
+    for each, tensor, shape in ((name, state, (B, width)), ("reset", reset, (B, T))):
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{each} must be {shape}; got {tuple(tensor.shape)}")
 
 
 def _layer(
@@ -77,8 +79,6 @@ def _layer(
     grads: list[Tensor | None],
 ) -> Layer:
     norm, epsilon, activation, gated_ffn, dropout = options
-    _check("first", first, (u.shape[0], u.shape[2]))
-    _check("reset", reset, (u.shape[0], u.shape[1]))
     *given, u_, first_, reset_ = _pointers(*weights, *grads, u, first, reset)
     of, grad = given[:COUNT], given[COUNT:]
     pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
@@ -98,6 +98,7 @@ def tape_width(weights: Sequence[Any]) -> int:
 # Each weight is one argument: a list of tensors would cost more, since torch unpacks it at every call.
 def drive(u: Tensor, first: Any, reset: Any, seed: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
     """The drives z, and the numbers kept for the gradient. rest: the weights, the options, and whether to keep them."""
+    _check(u, reset, "first", first, u.shape[2])
     u, first, reset, *weights = _contiguous(u, first, reset, *rest[:COUNT])
     *options, record = rest[COUNT:]
     layer = _layer(u, first, reset, seed, weights, options, [None] * COUNT)
@@ -144,10 +145,9 @@ def respond(
     gated: bool,
 ) -> tuple[Tensor, Tensor]:
     """The output y, and every state. state and x0: (B, D)."""
-    u, z, weight, bias = _contiguous(u, z, weight, bias)
+    u, z, weight, bias = u.contiguous(), z.contiguous(), weight.contiguous(), bias.contiguous()
     D = weight.shape[1]
-    _check("state", state, (u.shape[0], D))
-    _check("reset", reset, (u.shape[0], u.shape[1]))
+    _check(u, reset, "state", state, D)
     x = scan.forward(z[..., :D], z[..., D : 2 * D], state, reset, x0)
     y = empty(u.shape, u)
     problem = _response(u, z, x, weight, bias, gated)
@@ -170,7 +170,7 @@ def respond_backward(
     gated: bool,
 ) -> list[Tensor]:
     """The gradients of z, state, weight, bias, and of x0 if there is one."""
-    z, weight, bias, grad_states = _contiguous(z, weight, bias, grad_states)
+    z, weight, bias = z.contiguous(), weight.contiguous(), bias.contiguous()
     D = weight.shape[1]
     grad_y = z.new_zeros(*z.shape[:2], weight.shape[0]) if grad_y is None else grad_y.resolve_neg().contiguous()
     grad_z, grad_x = empty(z.shape, z), empty(x.shape, x)
