@@ -96,7 +96,8 @@ def speed_table(path: Path) -> list[str]:
         lines.append(f"{start}{own} | {' | '.join(cells)} | {goal} | {reached} |")
     needed = [line for row in whole["rows"] if row["threads"] == 1 for line in operations(row)]
     machine, loads = whole["machine"], [row["load"] for row in whole["rows"]]
-    busy = f"with a load of {min(loads):g} to {max(loads):g} on {machine['cores']} cores: measure again when it is idle"
+    busy = f"with a load of {min(loads):g} to {max(loads):g} on {machine['cores']} cores"
+    busy += ": measure again when it is idle" if max(loads) > machine["cores"] else ""
     most = f"- torch's own product of large matrices computes {whole['product of large matrices']:.0f} on one thread."
     where = f"Measured on {machine['processor']}, {busy if max(loads) > 1 else 'idle'}."
     return [*lines, "", where, "", *needed, most]
