@@ -129,7 +129,7 @@ def test_every_plan_leaves_the_same_folder(plan, folders):
     assert record["config"] == manifest["config"]
     assert record["config"]["plan"] == plan
     assert record["config"]["model"]["options"] == load_model(folder).config.to_dict()
-    assert record["manifest"]["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(record["manifest"]["versions"]["torch"])  # which may lack "+cu128"
     assert load_model(folder / "model").config == load_model(folder).config
 
 

@@ -90,7 +90,7 @@ class MinMaxNeuron(nn.Module):
         starts = x0.split_with_sizes(self.sizes)
         parts = [
             cell(drive, start, before, reset)
-            for cell, drive, start, before in zip(self.cells, drives, starts, befores, strict=False)
+            for cell, drive, start, before in zip(self.cells, drives[: len(starts)], starts, befores, strict=True)
         ]
         states = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         before = x0.expand(z.shape[0], -1) if state is None else state

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# Asked once: older releases of torch.compile cannot trace the question.
+AUTOCAST = tuple(device for device in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(device))
 
 
 def expand(start: Tensor, shape: torch.Size) -> Tensor:
@@ -20,7 +22,7 @@ def expand(start: Tensor, shape: torch.Size) -> Tensor:
 def autocasts(r: Tensor) -> bool:
     """Whether torch casts by itself on the device of r."""
     device = r.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    return device in AUTOCAST and torch.is_autocast_enabled(device)
 
 
 def promote(r: Tensor, s: Tensor, x0: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
