@@ -9,17 +9,6 @@
 
 namespace {
 
-char now[300];  // the case that runs, for whoever reports an error
-void say_case() { std::fprintf(stderr, "in case %s\n", now); }
-
-template <class... Values>
-[[noreturn]] void fail(const char* format, Values... values) {
-    std::fprintf(stderr, format, values...);
-    std::fprintf(stderr, "\n");
-    say_case();
-    std::exit(1);
-}
-
 using Block = std::vector<float>;  // exactly of its size, so that the address sanitizer sees one element too far
 using Numbers = std::vector<double>;
 using Given = std::vector<Numbers>;
@@ -362,7 +351,7 @@ void try_mlstm(Random& random, const char* number) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    return run_cases(count, arguments, 2000, say_case, [](Random& random, int64_t index, int64_t seed) {
+    return run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
         for (auto each : {try_selective_scan, try_causal_conv, try_quads, try_linear, try_gru, try_slstm, try_mlstm})
