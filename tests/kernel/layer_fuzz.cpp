@@ -55,7 +55,7 @@ void compare(const char* name, const Block& got, const Numbers& wanted, double t
     }
 }
 
-// The four blocks of a norm or a linear map. Gradients of weights come zeroed, as ops/drive.py gives them.
+// The four blocks of a norm or a linear map. Gradients of weights come zeroed, as ops/cpu/layer.py gives them.
 struct Learnt {
     Block weight, bias, grad_weight, grad_bias;
     Learnt(Random& random, int64_t outputs, int64_t inputs, bool has_bias)
@@ -99,6 +99,59 @@ void set_nan(Random& random, Block& block) {
 
 constexpr double LAYER_TOLERANCE = 1e-4, RESPONSE_TOLERANCE = 2e-5, HEAD_TOLERANCE = 1e-4, MATVEC_TOLERANCE = 2e-5;
 
+// The whole layer in one call is its two parts, one after the other: forward bit for bit. p: of the first part; z and tape:
+// what it gave.
+void check_whole(Random& random, const Layer& drive, Block& z, std::initializer_list<Learnt*> learnt, const Block& tape) {
+    Layer first = drive, second{}, whole = drive;
+    const int64_t N = drive.batch * drive.time, d = drive.width, B = drive.batch, S = drive.state;
+    Learnt output(random, d, S, true);
+    Block x0 = draw(random, S), start = draw(random, random.percent(50) ? B * S : 0), grad_y = draw(random, N * d);
+    Block grad_x_last = draw(random, B * S), grad_v_last = draw(random, random.percent(50) ? B * d : 0);
+    std::vector<int64_t> last(random.percent(50) ? B : 0);
+    for (int64_t& each : last) each = drive.time ? random.below(drive.time) : 0;
+    second.batch = B, second.time = drive.time, second.width = d, second.outputs = drive.outputs, second.state = S;
+    second.threads = drive.threads, second.gated_output = drive.gated_output, second.u = drive.u;
+    second.reset = drive.reset;
+    Block y[2], x_last[2], v_last[2], grad_u[2], grad_x0[2], grad_start[2], grad_output[2], tapes[2];
+    Block grad_z = unwritten(N * drive.outputs);
+    std::vector<Block> grads[2];
+    Layer* calls[] = {&second, &whole};
+    for (int i = 0; i < 2; ++i) {
+        y[i] = grad_u[i] = unwritten(N * d), x_last[i] = unwritten(B * S), v_last[i] = unwritten(B * d);
+        grad_x0[i] = grad_start[i] = Block(B * S, 0);
+        Layer& p = *calls[i];
+        p.output = output.pointers(), p.start = pointer(start), p.x0 = pointer(x0);
+        p.last = last.empty() ? nullptr : last.data();
+        p.y = pointer(y[i]), p.x_last = pointer(x_last[i]), p.z = i ? nullptr : pointer(z);
+        if (i) p.v_last = pointer(v_last[i]);
+        tapes[i] = unwritten(N * latchwork_layer_tape(&p));
+        p.tape = pointer(tapes[i]);
+        run(latchwork_layer_forward, &p);
+        p.grad_y = pointer(grad_y), p.grad_x_last = pointer(grad_x_last), p.grad_v_last = nullptr;
+        p.grad_start = pointer(grad_start[i]), p.grad_x0 = pointer(grad_x0[i]), p.grad_z = i ? nullptr : pointer(grad_z);
+        if (i) p.grad_u = pointer(grad_u[i]), p.grad_v_last = pointer(grad_v_last);
+        run(latchwork_layer_backward, &p);
+        grad_output[i] = output.grad_weight;
+        if (!i) {
+            first.last = p.last, first.tape = const_cast<float*>(tape.data()), first.grad_z = pointer(grad_z);
+            first.grad_u = pointer(grad_u[0]), first.grad_v_last = pointer(grad_v_last);
+            run(latchwork_layer_backward, &first);
+            for (size_t k = 0; k < grad_u[0].size(); ++k) grad_u[0][k] += grad_y[k];
+        }
+        for (Learnt* each : learnt) grads[i].push_back(each->grad_weight), grads[i].push_back(each->grad_bias);
+    }
+    const auto same = [](const Block& a, const Block& b) {
+        return a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(float));
+    };
+    if (!same(y[0], y[1]) || !same(x_last[0], x_last[1])) fail("the whole layer is not its two parts");
+    compare("the gradient of u, whole", grad_u[1], widen(grad_u[0]), LAYER_TOLERANCE);
+    compare("the gradient of the output, whole", grad_output[1], widen(grad_output[0]), LAYER_TOLERANCE);
+    compare("the gradient of x0, whole", grad_x0[1], widen(grad_x0[0]), LAYER_TOLERANCE);
+    compare("the gradient of the start, whole", grad_start[1], widen(grad_start[0]), LAYER_TOLERANCE);
+    for (size_t k = 0; k < grads[0].size(); ++k)
+        compare("the gradient of a weight, whole", grads[1][k], widen(grads[0][k]), LAYER_TOLERANCE);
+}
+
 // False if some relu's input is so near to 0 that rounding may change its gradient: then another case is drawn.
 bool try_layer(Random& random, const char* number) {
     Layer p{};
@@ -107,6 +160,8 @@ bool try_layer(Random& random, const char* number) {
     p.batch = p.time ? rows / p.time : random.below(3);
     const int64_t d = p.width = draw_width(random);
     p.hidden = draw_width(random), p.outputs = draw_width(random), p.threads = 1 + random.below(4);
+    const int64_t parts = random.pick({0, 2, 3});  // of z, if the whole layer is run too
+    if (parts) p.outputs *= parts;
     p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.activation = random.below(3);
     p.seed = random.below(INT64_MAX);
     p.dropout = random.percent(40) ? random.pick({1, 10, 50, 90}) / 100.0 : 0;
@@ -167,51 +222,126 @@ bool try_layer(Random& random, const char* number) {
     norms[1].check("norm_ffn", wanted.norm_ffn, LAYER_TOLERANCE);
     norms[2].check("norm_neuron", wanted.norm_neuron, LAYER_TOLERANCE);
     check_unchanged(inputs, {&u, &first, &grad_z, &conv.weight, &up.weight, &down.weight, &projection.weight});
+    if (parts) {
+        p.state = p.outputs / parts, p.gated_output = parts == 3, p.grad_first = nullptr;
+        check_whole(random, p, z, {&conv, &up, &down, &projection, &norms[0], &norms[1], &norms[2]}, tape);
+    }
     starve(random, latchwork_layer_backward, &p);
     p.z = pointer(z);
     starve(random, latchwork_layer_forward, &p);
     return true;
 }
 
-void try_response(Random& random, const char* number) {
-    Response p{};
-    p.rows = draw_rows(random, 384), p.width = draw_width(random), p.state = draw_width(random);
-    p.threads = 1 + random.below(4), p.gated = random.percent(70);
-    p.outputs = p.gated ? random.pick({1, 3}) * p.state + random.below(3) : 2 * p.state;
-    std::snprintf(now, sizeof now, "%s: response rows %ld width %ld state %ld outputs %ld threads %ld gated %ld",
-                  number, long(p.rows), long(p.width), long(p.state), long(p.outputs), long(p.threads), long(p.gated));
-    Learnt output(random, p.width, p.state, true);
-    Block x = draw(random, p.rows * p.state), z = draw(random, p.rows * p.outputs, 10);
-    Block u = draw(random, p.rows * p.width), grad_y = draw(random, p.rows * p.width);
-    for (float& each : z)
-        if (random.percent(5)) each = static_cast<float>(random.pick({0, -87, 87, -88, 88, -100, 100, -10000, 10000}));
-    for (float& each : z)
-        if (random.percent(1)) each = random.percent(50) ? INFINITY : -INFINITY;
-    set_nan(random, x), set_nan(random, u), set_nan(random, z);
+// Every state and the gradients of the recurrence of degree one, as they are written in ops/reference.py. A tie is shared.
+struct States {
+    const Layer& p;
+    const Block &z, &start, &x0;
+    Block x;
+    Numbers grad_r, grad_s, grad_start, grad_x0;
 
-    definition::ResponseRows wanted{p.rows, p.width, p.state, p.outputs, bool(p.gated), widen(x), widen(z), widen(u),
-                                    output.linear(p.width, p.state), {}, widen(grad_y), {}, {}};
+    float at(int64_t row, int64_t column) const { return z[row * p.outputs + column]; }
+    float before(int64_t row, int64_t j) const {
+        if (p.reset && p.reset[row]) return x0[j];
+        if (row % p.time) return x[(row - 1) * p.state + j];
+        return start.empty() ? x0[j] : start[row / p.time * p.state + j];
+    }
+    void forward() {
+        for (int64_t row = 0; row < p.batch * p.time; ++row)
+            for (int64_t j = 0; j < p.state; ++j)
+                x.push_back(std::max(std::min(at(row, j), before(row, j)), at(row, p.state + j)));
+    }
+    void backward(const Numbers& grad_x) {
+        grad_r.resize(x.size()), grad_s.resize(x.size()), grad_start.resize(p.batch * p.state), grad_x0 = grad_start;
+        for (int64_t j = 0; j < p.state; ++j) {
+            double carry = 0;
+            for (int64_t row = p.batch * p.time - 1; row >= 0; --row) {
+                const float r = at(row, j), s = at(row, p.state + j), b = before(row, j), m = std::min(r, b);
+                const double g = grad_x[row * p.state + j] + carry;
+                const double of_m = m < s ? 0 : m == s ? g / 2 : g, i = row / p.time * p.state + j;
+                grad_s[row * p.state + j] = s < m ? 0 : m == s ? g / 2 : g;
+                grad_r[row * p.state + j] = b < r ? 0 : b == r ? of_m / 2 : of_m;
+                carry = r < b ? 0 : b == r ? of_m / 2 : of_m;
+                if (p.reset && p.reset[row])
+                    grad_x0[static_cast<size_t>(i)] += carry, carry = 0;
+                else if (row % p.time == 0)
+                    grad_start[static_cast<size_t>(i)] += carry;
+                if (row % p.time == 0) carry = 0;
+            }
+        }
+    }
+};
+
+// What follows the projections, for z that is given: against the definition.
+void try_response(Random& random, const char* number) {
+    Layer p{};
+    const int64_t rows = draw_rows(random, 192);
+    p.time = rows == 0 ? random.pick({0, 1, 5}) : random.percent(60) ? rows : 1 + random.below(rows);
+    p.batch = p.time ? rows / p.time : random.below(3);
+    const int64_t N = p.batch * p.time;
+    p.width = draw_width(random), p.state = draw_width(random), p.threads = 1 + random.below(4);
+    p.gated_output = random.percent(70), p.outputs = (p.gated_output ? 3 : 2) * p.state;
+    const int64_t resets = random.pick({-1, -1, 0, 5, 30, 100});
+    const bool has_start = random.percent(50), has_last = random.percent(50), tied = random.percent(30);
+    std::snprintf(now, sizeof now,
+                  "%s: response B %ld T %ld width %ld state %ld threads %ld gated %ld resets %ld%% start %d last %d",
+                  number, long(p.batch), long(p.time), long(p.width), long(p.state), long(p.threads),
+                  long(p.gated_output), long(resets), has_start, has_last);
+    Learnt output(random, p.width, p.state, true);
+    Block z = draw(random, N * p.outputs, tied ? 3 : 10), u = draw(random, N * p.width), grad_y = draw(random, N * p.width);
+    Block x0 = draw(random, p.state), start = draw(random, has_start ? p.batch * p.state : 0);
+    Block grad_last = draw(random, random.percent(70) ? p.batch * p.state : 0);
+    for (float& each : z)
+        if (tied) each = std::round(each);
+    for (int64_t i = 0; i < N * p.outputs; ++i)  // of the gates: the ends of the sigmoid
+        if (i % p.outputs >= 2 * p.state && random.percent(5))
+            z[i] = static_cast<float>(random.pick({0, -87, 87, -88, 88, -100, 100, -10000, 10000}));
+    std::vector<uint8_t> reset(resets < 0 ? 0 : N);
+    for (uint8_t& each : reset) each = random.percent(resets);
+    std::vector<int64_t> last(has_last ? p.batch : 0);
+    for (int64_t& each : last) each = p.time ? random.below(p.time) : 0;
+    p.output = output.pointers(), p.u = pointer(u), p.z = pointer(z), p.start = pointer(start), p.x0 = pointer(x0);
+    p.reset = reset.empty() ? nullptr : reset.data(), p.last = last.empty() ? nullptr : last.data();
+
+    States states{p, z, start, x0, {}, {}, {}, {}, {}};
+    states.forward();
+    definition::ResponseRows wanted{N, p.width, p.state, p.outputs, bool(p.gated_output), widen(states.x), widen(z),
+                                    widen(u), output.linear(p.width, p.state), {}, widen(grad_y), {}, {}};
     wanted.forward();
     wanted.backward();
-    const std::vector<Block> inputs{x, z, u, grad_y, output.weight};
-    Block y = unwritten(u.size()), grad_x = unwritten(x.size()), grad_z = unwritten(z.size());
-    p.x = pointer(x), p.z = pointer(z), p.u = pointer(u), p.y = pointer(y), p.output = output.pointers();
-    run(latchwork_respond, &p);
+    Numbers x_last;
+    for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t j = 0; j < p.state; ++j) {
+            const int64_t at = (b * p.time + (has_last ? last[b] : p.time - 1)) * p.state + j;
+            x_last.push_back(p.time ? states.x[at] : has_start ? start[b * p.state + j] : x0[j]);
+            if (p.time && !grad_last.empty()) wanted.grad_x[at] += grad_last[b * p.state + j];
+        }
+    states.backward(wanted.grad_x);
+
+    const std::vector<Block> inputs{z, u, grad_y, output.weight, start, x0};
+    Block y = unwritten(u.size()), again = y, after = unwritten(p.batch * p.state), tape = unwritten(N * latchwork_layer_tape(&p));
+    p.y = pointer(again), p.x_last = pointer(after);
+    run(latchwork_layer_forward, &p);  // without a gradient: there is no tape
+    p.y = pointer(y), p.tape = pointer(tape);
+    run(latchwork_layer_forward, &p);
+    if (!y.empty() && std::memcmp(y.data(), again.data(), y.size() * sizeof(float))) fail("the tape changes y");
     compare("y", y, wanted.y, RESPONSE_TOLERANCE);
-    p.grad_y = pointer(grad_y), p.grad_x = pointer(grad_x), p.grad_z = pointer(grad_z);
-    run(latchwork_respond_back, &p);
-    compare("the gradient of x", grad_x, wanted.grad_x, RESPONSE_TOLERANCE);
-    Block grad_gate;
-    for (int64_t i = 0; i < p.rows * p.outputs; ++i) {
-        if (p.gated && i % p.outputs >= p.outputs - p.state)
-            grad_gate.push_back(grad_z[i]);
-        else if (!std::isnan(grad_z[i]))
-            fail("the kernel wrote to column %ld of z's gradient", long(i % p.outputs));
-    }
-    if (p.gated) compare("the gradient of the gate", grad_gate, wanted.grad_gate, RESPONSE_TOLERANCE);
+    compare("the last state", after, x_last, 0);
+    Block grad_z = unwritten(z.size()), grad_start(p.batch * p.state, 0), grad_x0 = grad_start;
+    p.grad_y = pointer(grad_y), p.grad_z = pointer(grad_z), p.grad_x_last = pointer(grad_last);
+    p.grad_start = pointer(grad_start), p.grad_x0 = pointer(grad_x0);
+    run(latchwork_layer_backward, &p);
+    Numbers wanted_z;
+    for (int64_t row = 0; row < N; ++row)
+        for (int64_t part = 0; part < p.outputs / p.state; ++part) {
+            const Numbers& from = part == 0 ? states.grad_r : part == 1 ? states.grad_s : wanted.grad_gate;
+            wanted_z.insert(wanted_z.end(), from.begin() + row * p.state, from.begin() + (row + 1) * p.state);
+        }
+    compare("the gradient of z", grad_z, wanted_z, RESPONSE_TOLERANCE);
+    compare("the gradient of the start", grad_start, states.grad_start, RESPONSE_TOLERANCE);
+    compare("the gradient of x0", grad_x0, states.grad_x0, RESPONSE_TOLERANCE);
     output.check("output", wanted.output, RESPONSE_TOLERANCE);
-    check_unchanged(inputs, {&x, &z, &u, &grad_y, &output.weight});
-    starve(random, latchwork_respond, &p), starve(random, latchwork_respond_back, &p);
+    check_unchanged(inputs, {&z, &u, &grad_y, &output.weight, &start, &x0});
+    starve(random, latchwork_layer_backward, &p), starve(random, latchwork_layer_forward, &p);
 }
 
 void try_head(Random& random, const char* number) {

@@ -90,7 +90,7 @@ def run_cases(rank: int, init: str) -> None:
                 losses = train(parallel, OPTIMIZERS[optimizer](parallel.parameters()), batches, rank)
             name = f"{kind}, {vocab_size} tokens, {options}, {dtype}"
             assert pairs_were_used(pairs) == (vocab_size == 3 and kind != "FSDP"), name
-            assert ("drive" in operations) == (dtype == torch.float32), name
+            assert ("layer" in operations) == (dtype == torch.float32), name
             tolerance = 1e-9 if dtype == torch.float64 else 1e-4
             torch.testing.assert_close(losses, expected, rtol=tolerance, atol=tolerance, msg=f"{name}: {losses}")
             found = weights(parallel)

@@ -21,7 +21,7 @@ from seen_operations import seen_operations
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-BOTH = ["drive", "respond"]
+WHOLE = ["layer"]
 
 
 def make_layer(
@@ -104,7 +104,7 @@ def test_a_layer_on_the_kernels_way_is_as_its_parts(
     for part in (layer.norm_conv, layer.norm_ffn, layer.norm_neuron):
         part.eps = getattr(part, "eps", None) if epsilon is None else epsilon
     state = make_state() if carried else None
-    assert_is_as_its_parts(layer, make_u(), state, make_reset(reset, 4, 20), expected=BOTH)
+    assert_is_as_its_parts(layer, make_u(), state, make_reset(reset, 4, 20), expected=WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def test_cells_that_are_no_plain_scalars_take_the_first_half_of_it(cells):
 @pytest.mark.parametrize(
     ("B", "T", "d", "expected"),
     [
-        (1, fast_layer.FEWEST, 8, BOTH),
+        (1, fast_layer.FEWEST, 8, WHOLE),
         (1, fast_layer.FEWEST - 1, 8, []),
-        (fast_layer.FEWEST, 1, 8, ["drive"]),
-        (4, 8, fast_layer.WIDEST, BOTH),
+        (fast_layer.FEWEST, 1, 8, WHOLE),
+        (4, 8, fast_layer.WIDEST, WHOLE),
         (4, 8, fast_layer.WIDEST + 1, []),
         (0, 40, 8, []),
         (40, 0, 8, []),
     ],
 )
-def test_few_rows_wide_layers_and_single_steps_go_the_plain_way(B, T, d, expected):
+def test_few_rows_and_wide_layers_go_the_plain_way(B, T, d, expected):
     with seen_operations() as seen:
         y, state = make_layer(d)(make_u(B, T, d))
     assert (y.shape, state.conv.shape, state.x.shape) == ((B, T, d), (B, d), (B, 6))
@@ -155,7 +155,7 @@ def test_repeated_runs_of_training_have_the_same_bits():
                 optimiser.zero_grad()
                 layer(u)[0].square().mean().backward()
                 optimiser.step()
-        assert seen.count("drive") == 3
+        assert seen.count("layer") == 3
         weights.append(torch.cat([each.detach().flatten() for each in layer.parameters()]))
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -289,11 +289,11 @@ def autocast(layer, u):
 
 
 WAYS = {  # how a layer is run, and which halves of the kernel's way may be used
-    "in training": (lambda layer, u: layer.train()(u), BOTH),
-    "in evaluation": (lambda layer, u: layer.eval()(u), BOTH),
-    "in inference mode": (torch.inference_mode()(lambda layer, u: layer(u)), BOTH),
-    "frozen": (lambda layer, u: layer.requires_grad_(False)(u), BOTH),
-    "by the backend's name": (use_backend("cpu")(lambda layer, u: layer(u)), BOTH),
+    "in training": (lambda layer, u: layer.train()(u), WHOLE),
+    "in evaluation": (lambda layer, u: layer.eval()(u), WHOLE),
+    "in inference mode": (torch.inference_mode()(lambda layer, u: layer(u)), WHOLE),
+    "frozen": (lambda layer, u: layer.requires_grad_(False)(u), WHOLE),
+    "by the backend's name": (use_backend("cpu")(lambda layer, u: layer(u)), WHOLE),
     "by torch": (use_backend("torch")(lambda layer, u: layer(u)), []),
     "by the definition": (use_backend("reference")(lambda layer, u: layer(u)), []),
     "autocast": (autocast, []),
@@ -352,7 +352,7 @@ def test_dropout_is_drawn_where_the_dropout_itself_is_in_training():
         before = torch.get_rng_state()
         with seen_operations() as seen:
             assert torch.equal(layer(u)[0], layer(u)[0]) != part_training
-        assert seen == BOTH * 2
+        assert seen == WHOLE * 2
         assert torch.equal(torch.get_rng_state(), before) != part_training
 
 
@@ -363,7 +363,7 @@ def test_dropout_of_the_neuron_goes_the_plain_way_in_training_only():
     assert seen == []
     with seen_operations() as seen:
         layer.eval()(u)
-    assert seen == BOTH
+    assert seen == WHOLE
 
 
 def test_the_mean_over_many_draws_is_the_layer_without_dropout_on_both_ways():
@@ -395,7 +395,7 @@ def test_a_checkpointed_layer_draws_the_same_dropout_again(use_reentrant):
             results.append([y.detach(), u.grad, *(each.grad for each in layer.parameters())])
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)
-    assert seen.count("drive") == 3  # twice with the checkpoint
+    assert seen.count("layer") == 3  # twice with the checkpoint
 
 
 def test_two_layers_do_not_draw_the_same_mask():

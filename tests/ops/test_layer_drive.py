@@ -47,7 +47,7 @@ def make_layer(
 
 def run(layer, u, first=None, reset=None, dropout=0.0):
     layer.ffn.dropout.p = dropout
-    return fast_layer.fused_drive(layer, u, first, reset)
+    return ops.layer_drive(u, first, reset, None, fast_layer._weights(layer), fast_layer._options(layer))[0]
 
 
 class Times(nn.Module):
@@ -315,34 +315,7 @@ def test_dropping_everything_leaves_what_is_beside_the_feed_forward():
     assert_close({"z": run(layer, u, first, reset, dropout=1.0).detach()}, {"z": expected})
 
 
-# ---- As an operation of torch.
-
-
-def drive_arguments(layer, *, first, reset, dropout, requires_grad):
-    u = torch.randn(2, 9, 7, requires_grad=requires_grad)
-    seed = torch.tensor(7) if dropout else None
-    norm = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}[type(layer.norm_conv)]
-    options = (norm, EPSILON, layer.ffn.act_fn, isinstance(layer.ffn, GatedFeedForward), dropout)
-    layer.requires_grad_(requires_grad)
-    before = torch.randn(2, 7, requires_grad=requires_grad) if first else None
-    when = torch.rand(2, 9) < 0.3 if reset else None
-    return u, before, when, seed, *fast_layer._weights(layer), *options
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("everything", [False, True])
-def test_the_drive_is_what_torch_asks_of_an_operation(everything):
-    """Schema, fake and gradient agree, with all optional inputs and with none."""
-    options = {} if everything else {"norm_type": "none", "conv": GatedConv, "ffn": FeedForward}
-    layer, names = make_layer(**options), torch.ops.latchwork
-    inputs = {"first": everything, "reset": everything, "dropout": 0.3 if everything else 0.0}
-    torch.library.opcheck(names.layer_drive.default, (*drive_arguments(layer, **inputs, requires_grad=True), True))
-    with torch.no_grad():
-        arguments = drive_arguments(layer, **inputs, requires_grad=False)
-        torch.library.opcheck(names.layer_drive.default, (*arguments, False))
-        z, tape = names.layer_drive(*arguments, True)
-    grads = (torch.randn_like(z), *arguments[:4], tape, *arguments[4:])
-    torch.library.opcheck(names.layer_drive_backward.default, grads)
+# ---- As an operation of torch; test_layer.py has more.
 
 
 def test_a_second_derivative_of_a_drive_is_a_clear_error():

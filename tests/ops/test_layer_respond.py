@@ -8,6 +8,7 @@ from layer_cases import LAYOUTS, assert_close, assert_same
 from scan_cases import assert_same_states, continuous, extreme, tied, with_nan
 
 from latchwork import MinMaxNeuron, minmax_scan
+from latchwork.modules.sequences import at_step
 from latchwork.ops import layer as ops
 from reset_cases import RESETS, make_reset
 
@@ -17,43 +18,52 @@ each_gate = pytest.mark.parametrize("gated", [False, True])
 LEAVES = ("u", "z", "state", "x0", "weight", "bias")
 
 
-def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, draw=continuous):
+def make_case(B=3, T=13, d=7, D=8, *, gated=True, reset="never", carried=False, early=False, draw=continuous):
     """The arguments of `layer_respond`, by name."""
     return {
         "u": torch.randn(B, T, d),
         "z": draw(B, T, (3 if gated else 2) * D),
-        "x0": draw(D),
         "state": draw(B, D) if carried else None,
         "reset": make_reset(reset, B, T),
+        "last": torch.randint(T, (B,)) if early and T else None,
+        "x0": draw(D),
         "weight": torch.randn(d, D) / D**0.5,
         "bias": torch.randn(d),
         "gated": gated,
     }
 
 
-def define_response(u, z, x0, state, reset, weight, bias, gated):
-    """y = u + what `MinMaxNeuron.respond` gives, and every state, as its cell gives them."""
+def define_response(u, z, state, reset, last, x0, weight, bias, gated):
+    """y = u + what `MinMaxNeuron.respond` gives, and the state after step last."""
     neuron = MinMaxNeuron(u.shape[2], len(x0), output_gate=gated)
     for part, name, value in [(neuron, "x0", x0), (neuron.output, "weight", weight), (neuron.output, "bias", bias)]:
         delattr(part, name)
         setattr(part, name, value)  # the leaf itself, so that its gradient can be asked for
-    states = []
-    neuron.cells[0].register_forward_hook(lambda cell, given, output: states.append(output))
-    return u + neuron.respond(z, state, reset)[0], states[0]
+    y, x = neuron.respond(z, state, reset, last)
+    return u + y, x
 
 
-def make_grads(case, of_y=True, of_states=True):
+def every_state(case):
+    """Every state that the kernel computes: it keeps them for the gradient, and nothing else."""
+    case = {**case, "z": case["z"].clone().requires_grad_()}
+    y, _ = ops.layer_respond(**case)
+    (B, T, _), D = case["u"].shape, len(case["x0"])
+    tape = next(each for each in y.grad_fn.saved_tensors if each is not None)
+    return tape[:, :D].view(B, T, D)
+
+
+def make_grads(case, of_y=True, of_state=True):
     (B, T, d), D = case["u"].shape, len(case["x0"])
-    return torch.randn(B, T, d) if of_y else None, torch.randn(B, T, D) if of_states else None
+    return torch.randn(B, T, d) if of_y else None, torch.randn(B, D) if of_state else None
 
 
 def response_and_gradients(function, case, grads):
-    """Results, and the gradients of all that may have one, by name; grads: of y and of the states, or None."""
+    """Results, and the gradients of all that may have one, by name; grads: of y and of the last state, or None."""
     leaves = {name: case[name].detach().requires_grad_() for name in LEAVES if case[name] is not None}
     y, x = function(**{**case, **leaves})
     loss = sum((one * grad).sum() for one, grad in zip((y, x), grads, strict=True) if grad is not None)
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return {"y": y.detach(), "states": x.detach(), **dict(zip(leaves, found, strict=True))}
+    return {"y": y.detach(), "state after": x.detach(), **dict(zip(leaves, found, strict=True))}
 
 
 def scan(case):
@@ -74,17 +84,19 @@ def responses(draw):
         gated=draw(st.booleans()),
         reset=draw(st.sampled_from(RESETS)),
         carried=draw(st.booleans()),
+        early=draw(st.booleans()),
         draw=draw(st.sampled_from([continuous, tied])),
     )
 
 
-@given(case=responses(), of_y=st.booleans(), of_states=st.booleans())
-def test_any_response_and_its_gradients_are_those_of_the_neuron(case, of_y, of_states):
-    grads = make_grads(case, of_y or not of_states, of_states)
+@given(case=responses(), of_y=st.booleans(), of_state=st.booleans())
+def test_any_response_and_its_gradients_are_those_of_the_neuron(case, of_y, of_state):
+    grads = make_grads(case, of_y or not of_state, of_state)
     actual = response_and_gradients(ops.layer_respond, case, grads)
     wide = {name: each.double() if name in LEAVES and each is not None else each for name, each in case.items()}
     grads = [None if each is None else each.double() for each in grads]
-    assert_same_states(actual["states"], scan(case))
+    if case["u"].numel():
+        assert_same_states(actual["state after"], at_step(scan(case), case["last"]))
     assert_close(actual, response_and_gradients(define_response, wide, grads), 1e-5)
 
 
@@ -93,13 +105,13 @@ def test_any_response_and_its_gradients_are_those_of_the_neuron(case, of_y, of_s
 def test_states_are_those_of_the_scan_bit_for_bit_whatever_the_data(draw, gated):
     for carried in (False, True):
         case = make_case(2, 65, 5, 9, gated=gated, reset="random", carried=carried, draw=draw)
-        assert_same_states(ops.layer_respond(**case)[1], scan(case))
+        assert_same_states(every_state(case), scan(case))
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "shifted"])
 def test_strides_of_the_inputs_of_a_response_and_of_its_gradients_do_not_matter(layout):
-    for name in (*LEAVES, "reset", "incoming gradients"):
-        case = make_case(reset="random", carried=True)
+    for name in (*LEAVES, "reset", "last", "incoming gradients"):
+        case = make_case(reset="random", carried=True, early=True)
         grads = make_grads(case)
         if name == "incoming gradients":
             grads = tuple(LAYOUTS[layout](each) for each in grads)
@@ -115,7 +127,7 @@ def gate_of(logits):
     N = len(logits)
     z = torch.cat((torch.full((N,), -9.0), torch.ones(N), logits)).view(1, 1, 3 * N).expand(1, 2, 3 * N)
     u, nothing = torch.zeros(1, 2, N), torch.zeros(N)
-    return ops.layer_respond(u, z, nothing, None, None, torch.eye(N), nothing, True)[0][0, 0]
+    return ops.layer_respond(u, z, None, None, None, nothing, torch.eye(N), nothing, True)[0][0, 0]
 
 
 def test_the_gate_is_the_sigmoid_within_two_units_in_the_last_place():
@@ -133,7 +145,7 @@ def test_the_gate_at_the_ends_and_at_a_nan():
     assert found[-1].isnan()
     case = make_case(1, 4, 5, 6)
     case["z"][..., 12:] = torch.tensor([100.0, -100.0, torch.inf, -torch.inf, 3e38, -3e38])
-    gradients = response_and_gradients(ops.layer_respond, case, make_grads(case, of_states=False))
+    gradients = response_and_gradients(ops.layer_respond, case, make_grads(case, of_state=False))
     assert gradients["z"][..., 12:].abs().max() < 1e-30
 
 
@@ -156,7 +168,7 @@ def test_a_response_is_repeated_bit_for_bit_and_its_values_on_any_number_of_thre
         torch.set_num_threads(threads)
         twice = [response_and_gradients(ops.layer_respond, case, grads) for _ in range(2)]
         assert_same(*twice)
-        values.append({name: twice[0][name] for name in ("y", "states")})
+        values.append({name: twice[0][name] for name in ("y", "state after")})
     assert_same(values[0], values[1])
     assert_same(values[0], values[2])
 
@@ -173,39 +185,7 @@ def test_a_gradient_of_a_response_is_the_same_when_no_other_is_wanted():
         torch.testing.assert_close(found, expected[wanted], msg=lambda text, wanted=wanted: f"{wanted}: {text}")
 
 
-# ---- As an operation of torch.
-
-
-def response_arguments(*, reset, gated, requires_grad):
-    case = make_case(2, 9, 7, 5, gated=gated, reset="random" if reset else "never")
-    start = case["x0"].expand(2, -1).clone()
-    tensors = [
-        case["u"],
-        case["z"],
-        start,
-        start.clone() if reset else None,
-        case["reset"],
-        case["weight"],
-        case["bias"],
-    ]
-    for each in tensors:
-        if requires_grad and each is not None and each.is_floating_point():
-            each.requires_grad_()
-    return *tensors, gated
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("everything", [False, True])
-def test_the_response_is_what_torch_asks_of_an_operation(everything):
-    """Schema, fake and gradient agree, with all optional inputs and with none."""
-    inputs, names = {"reset": everything, "gated": everything}, torch.ops.latchwork
-    torch.library.opcheck(names.layer_respond.default, response_arguments(**inputs, requires_grad=True))
-    with torch.no_grad():
-        u, *rest = response_arguments(**inputs, requires_grad=False)
-        z, others = rest[0], rest[1:]
-        y, x = names.layer_respond(u, z, *others)
-    for grads in [(y, None), (None, x), (y, x)]:
-        torch.library.opcheck(names.layer_respond_backward.default, (*grads, z, x, *others))
+# ---- As an operation of torch; test_layer.py has more.
 
 
 def test_a_second_derivative_of_a_response_is_a_clear_error():

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-constexpr int64_t INTERFACE = 10;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
+constexpr int64_t INTERFACE = 11;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
 enum { DONE = 0, NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2, NO_MEMORY = 3, NO_SUCH_ISA = 4 };
 
 // The recurrence.
@@ -56,7 +56,7 @@ struct Choice {
     Rows grad, grad_logits, grad_own;
 };
 
-// What a layer does before its recurrence, as one call: see ops/layer.py.
+// A layer as one call: see ops/layer.py.
 
 enum Activation : int64_t { RELU = 0, RELU_SQUARED = 1, SWISH = 2 };
 enum NormKind : int64_t { NO_NORM = 0, LAYER_NORM = 1, RMS_NORM = 2 };
@@ -74,33 +74,29 @@ struct Linear {
 };
 
 // z = projection(norm_neuron(q)), with q = m + dropout(down(act(up(norm_ffn(m))))), m = u + conv(v before, v), v =
-// norm_conv(u). Every tensor is contiguous float32.
+// norm_conv(u); then x = the states of the recurrence of z = [r, s, gate], and y = u + output(x * sigmoid(gate)). Without
+// output.weight it ends with z; without up.weight z is given. Every tensor is contiguous float32.
 struct Layer {
-    int64_t batch, time, width, hidden, outputs, threads;
-    int64_t gated_conv;  // conv.weight is then g (width)
-    int64_t gated_ffn;   // up has 2 hidden outputs, [gate, value]
+    int64_t batch, time, width, hidden, outputs, state, threads;
+    int64_t gated_conv;    // conv.weight is then g (width)
+    int64_t gated_ffn;     // up has 2 hidden outputs, [gate, value]
+    int64_t gated_output;  // without: y = u + output(x), and z = [r, s]
     int64_t activation;
-    int64_t seed;        // of the dropout's mask
+    int64_t seed;          // of the dropout's mask
     double dropout;
     Norm norm_conv, norm_ffn, norm_neuron;
-    Linear conv, up, down, projection;
-    const float *u, *first;  // (B, T, width); (B, width), what v was before u, or null for 0
-    const uint8_t* reset;    // (B, T), or null; where it is 1, v before is 0
-    float* z;                // (B, T, outputs)
-    float* tape;             // (B T, latchwork_layer_tape), for backward, or null
-    const float* grad_z;
+    Linear conv, up, down, projection, output;
+    const float *u, *first;    // (B, T, width); (B, width), what v was before u, or null for 0
+    const uint8_t* reset;      // (B, T), or null; where it is 1, v before is 0 and the state before is x0
+    const int64_t* last;       // (B), the step whose x and v are x_last and v_last; null: the last one
+    const float *start, *x0;   // (B, state), the state before, or null for x0; (state)
+    float* z;                  // (B, T, outputs), if it is given or all that is wanted
+    float* tape;               // (B T, latchwork_layer_tape), for backward, or null
+    float *y, *x_last, *v_last;  // (B, T, width), (B, state), (B, width); v_last may be null
+    const float *grad_y, *grad_x_last, *grad_v_last;  // the last two may be null
+    float* grad_z;               // given without output.weight; written without up.weight
     float *grad_u, *grad_first;  // grad_first may be null
-};
-
-// What a layer does after its recurrence: y = u + output(x * sigmoid(gate)), the gate being the last columns of z.
-struct Response {
-    int64_t rows, width, state, outputs, threads;  // width: of u and y; state: of x; outputs: of z
-    int64_t gated;                                 // without: y = u + output(x), and z is not read
-    const float *x, *z, *u;
-    Linear output;
-    float* y;
-    const float* grad_y;
-    float *grad_x, *grad_z;  // grad_z: only its last columns are written
+    float *grad_start, *grad_x0;  // (B, state), zero: what comes to each row's start, and to x0 by its resets; may be null
 };
 
 // A language model's head and its loss, with their gradients: see ops/cross_entropy.py.
@@ -153,7 +149,7 @@ struct Monitor {
 
 #define STRUCTURES(EACH) \
     BASELINE_STRUCTURES(EACH) \
-    EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Response) EACH(Head) \
+    EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Head) \
     EACH(Matvec) EACH(Instruction) EACH(Monitor)
 
 // EACH(isa, name, structure, degree): latchwork_<name> takes a const structure* p and returns a code. degree: of the units
@@ -168,8 +164,6 @@ struct Monitor {
     EACH(isa, choose_back, Choice, p->options)                                                      \
     EACH(isa, layer_forward, Layer, 0)                                                              \
     EACH(isa, layer_backward, Layer, 0)                                                             \
-    EACH(isa, respond, Response, 0)                                                                 \
-    EACH(isa, respond_back, Response, 0)                                                            \
     EACH(isa, head, Head, 0)                                                                        \
     EACH(isa, matvec, Matvec, 0)                                                                    \
     EACH(isa, monitor, Monitor, 0)                                                                  \

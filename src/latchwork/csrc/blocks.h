@@ -88,6 +88,20 @@ inline void draw_mask(uint32_t key, float dropout, int64_t size, float* mask) {
     }
 }
 
+// Rows of numbers, and how far one is from the next.
+struct Place {
+    float* at;
+    int64_t apart;
+    float* row(int64_t r) const { return at + r * apart; }
+    Place rows_from(int64_t r) const { return {row(r), apart}; }
+    void prefetch(int64_t r) const {  // a row may be one that is not there
+        for (int64_t j = 0; j < apart; j += 16) __builtin_prefetch(row(r) + j);
+    }
+    void copy(Place from, int64_t rows) const {  // from: as far apart
+        if (apart) std::memcpy(at, from.at, rows * apart * sizeof(float));
+    }
+};
+
 // A place in one allocation for each buffer.
 inline int64_t line(int64_t size) { return round_up(size, 16); }
 struct Arena {

@@ -54,7 +54,9 @@ inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t colu
         if (columns < PANEL) std::memset(to, 0, k * PANEL * sizeof(float));
         const float* from = b + panel * column;
         if (column == 1)
-            for (int64_t i = 0; i < k; ++i) std::memcpy(to + i * PANEL, from + i * row, columns * sizeof(float));
+            for (int64_t i = 0; i < k; ++i)  // not memcpy: for so few numbers its start would cost more than the copy
+                for (int64_t j = 0; j < columns; j += LANES)
+                    store_part<float>(to + i * PANEL + j, load_part<float>(from + i * row + j, columns - j), columns - j);
         else  // reads go along the rows of the weight; what is written lies in the nearest cache
             for (int64_t j = 0; j < columns; j += 4) {
                 int64_t i = row == 1 && j + 4 <= columns ? transpose(from + j * column, column, k, to + j) : 0;
@@ -106,37 +108,40 @@ inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, 
                 a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc, narrow ? n - j : PANEL);
 }
 
-// C (m, n) += G' X for one tile.
-template <bool WHOLE>
+// C (m, n) += G' X for one tile of TILE rows.
+template <bool WHOLE, int64_t TILE>
 LATCHWORK_INLINE void accumulate_tile(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, float* c,
                                       int64_t ldc) {
-    Lanes left[ROWS], right[ROWS];
+    Lanes left[TILE], right[TILE];
 #pragma GCC unroll 12
-    for (int64_t q = 0; q < ROWS; ++q) left[q] = load(c + q * ldc), right[q] = WHOLE ? load(c + q * ldc + LANES) : Lanes{};
+    for (int64_t q = 0; q < TILE; ++q) left[q] = load(c + q * ldc), right[q] = WHOLE ? load(c + q * ldc + LANES) : Lanes{};
     for (int64_t r = 0; r < rows; ++r) {
         const Lanes x0 = load(x + r * ldx), x1 = WHOLE ? load(x + r * ldx + LANES) : Lanes{};
 #pragma GCC unroll 12
-        for (int64_t q = 0; q < ROWS; ++q) {
+        for (int64_t q = 0; q < TILE; ++q) {
             const Lanes factor = all(g[r * ldg + q]);
             left[q] += factor * x0;
             if (WHOLE) right[q] += factor * x1;
         }
     }
 #pragma GCC unroll 12
-    for (int64_t q = 0; q < ROWS; ++q) {
+    for (int64_t q = 0; q < TILE; ++q) {
         store(c + q * ldc, left[q]);
         if (WHOLE) store(c + q * ldc + LANES, right[q]);
     }
 }
 
 // C (m, n) += G' X, for G (rows, m) and X (rows, n): the gradient of a weight. C and X have room for whole tiles, and
-// after G up to ROWS - 1 numbers are read, which may be anything.
+// after G up to ROWS - 1 numbers are read, which may be anything. The last rows of C are a smaller tile if they fit one.
 inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
                        float* c, int64_t ldc) {
     for (int64_t j = 0; j < n; j += PANEL)
-        for (int64_t i = 0; i < m; i += ROWS)
-            (n - j > LANES ? accumulate_tile<true> : accumulate_tile<false>)(g + i, ldg, x + j, ldx, rows, c + i * ldc + j,
-                                                                             ldc);
+        for (int64_t i = 0; i < m; i += ROWS) {
+            const bool few = m - i <= ROWS / 2;
+            (n - j > LANES ? few ? accumulate_tile<true, ROWS / 2> : accumulate_tile<true, ROWS>
+                           : few ? accumulate_tile<false, ROWS / 2> : accumulate_tile<false, ROWS>)(
+                g + i, ldg, x + j, ldx, rows, c + i * ldc + j, ldc);
+        }
 }
 
 }  // namespace LATCHWORK_ISA

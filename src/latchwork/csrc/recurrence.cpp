@@ -2,6 +2,7 @@
 #include "degree_n.h"
 #include "degree_one.h"
 #include "plan.h"
+#include "steps.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -50,6 +51,11 @@ int run_dtype(const Problem& p, Task task) {
 #endif
         default: return NO_SUCH_DTYPE;  // this compiler has no such type
     }
+}
+
+void run_steps(const Problem& p, float* state) { StripOne<float>{p, 0, 0, p.width}.forward(0, p.time, state); }
+void run_steps_back(const Problem& p, float* carry, float* grad_x0) {
+    StripOne<float>{p, 0, 0, p.width}.backward<true>(0, p.time, carry, Sum<float>{grad_x0, p.width});
 }
 
 }  // namespace LATCHWORK_ISA

@@ -1,8 +1,8 @@
 """The one fast path of a layer: when it may be taken, and how.
 
 `MinMaxLayer.forward` is the definition. `plan` checks once that the parts are unchanged and that the C++ kernel takes
-these tensors. If so, everything before the recurrence is one operation, and recurrence, gate, output and residual are
-another (ops/layer.py). Both equal the parts to rounding, and the states bit for bit.
+these tensors. If so, the layer is one operation (ops/layer.py), or a part of it where the neuron has units of another
+kind or the drives are known. The result equals that of the parts to rounding, and the states bit for bit.
 """
 
 from __future__ import annotations
@@ -53,14 +53,20 @@ def plan(
         return None
 
     def run() -> tuple[Tensor, State]:
-        z = drives if drives is not None else fused_drive(layer, u, before, reset)
-        ending = u[:, -1:] if last is None else at_step(u, last).unsqueeze(1)
-        conv = last_input(layer.norm_conv(ending), before)
         neuron = layer.neuron
-        if fits and u.shape[1] > 1 and _is_plain(neuron):
+        plain = fits and _is_plain(neuron)
+        if drives is None and plain:
+            y, after, conv = ops.layer(u, before, x, reset, last, neuron.x0, _weights(layer), _options(layer))
+            return y, State(conv, after)
+        if drives is None:
+            z, conv = ops.layer_drive(u, before, reset, last, _weights(layer), _options(layer))
+        else:
+            ending = u[:, -1:] if last is None else at_step(u, last).unsqueeze(1)
+            z, conv = drives, last_input(layer.norm_conv(ending), before)
+        if plain:
             weight, bias, gated = neuron.output.weight, neuron.output.bias, neuron.output_gate
-            y, states = ops.layer_respond(u, z, neuron.x0, x, reset, weight, bias, gated)
-            return y, State(conv, states[:, -1] if last is None else at_step(states, last))
+            y, after = ops.layer_respond(u, z, x, reset, last, neuron.x0, weight, bias, gated)
+            return y, State(conv, after)
         y, after = neuron.respond(z, x, reset, last)
         return u + y, State(conv, after)
 
@@ -70,7 +76,9 @@ def plan(
 def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
     """`layer.drive`, by the kernel where it takes these tensors. The parts must be as made."""
     fits = _is_worth_it(u) and _fits(layer, u, before)
-    return fused_drive(layer, u, before, None) if fits else layer.drive(u, before)
+    return (
+        ops.layer_drive(u, before, None, None, _weights(layer), _options(layer))[0] if fits else layer.drive(u, before)
+    )
 
 
 def is_as_made(layer: MinMaxLayer) -> bool:
@@ -122,7 +130,8 @@ def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
     hidden = up.shape[0] // 2 if isinstance(ffn, GatedFeedForward) else up.shape[0]
     weights, output = _weights(layer), neuron.output
     shapes_fit = (  # where not, the parts themselves say what is wrong
-        weights.conv.shape == ((d, 2 * d) if isinstance(layer.conv, BasicConv) else (d,))
+        weights.conv is not None
+        and weights.conv.shape == ((d, 2 * d) if isinstance(layer.conv, BasicConv) else (d,))
         and (weights.conv_bias is None) == isinstance(layer.conv, GatedConv)
         and up.shape[1] == d
         and down.shape == (d, hidden)
@@ -136,34 +145,31 @@ def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
             weight is not None and weight.shape[0] == 0
         ):
             return False
-    for weight in weights[: ops.CONV : 2]:  # of the norms
+    for weight in (weights.norm_conv, weights.norm_ffn, weights.norm_neuron):
         if weight is not None and weight.shape != (d,):
             return False
-    return shapes_fit and ops.unfit(u, *others, neuron.x0, output.weight, output.bias, *weights) is None
+    return shapes_fit and ops.unfit(u, *others, neuron.x0, *weights) is None
 
 
-def fused_drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None, reset: Tensor | None) -> Tensor:
-    """`layer.drive` by the kernel."""
+def _options(layer: MinMaxLayer) -> ops.Options:
     norm, ffn = layer.norm_conv, layer.ffn
     epsilon = getattr(norm, "eps", 0.0)
-    return ops.layer_drive(
-        u,
-        before,
-        reset,
-        _weights(layer),
+    return ops.Options(
         norm=_NORMS[type(norm)],
         epsilon=torch.finfo(torch.float32).eps if epsilon is None else float(epsilon),
         activation=ffn.act_fn,
         gated_ffn=isinstance(ffn, GatedFeedForward),
         dropout=ffn.dropout.p if ffn.dropout.training else 0.0,
+        gated=layer.neuron.output_gate,
     )
 
 
 def _weights(layer: MinMaxLayer) -> ops.Weights:
-    ffn, projection, conv = layer.ffn, layer.neuron.projection, layer.conv
+    ffn, projection, output, conv = layer.ffn, layer.neuron.projection, layer.neuron.output, layer.conv
     found: list[Any] = []
     for norm in (layer.norm_conv, layer.norm_ffn, layer.norm_neuron):
         found += [getattr(norm, "weight", None), getattr(norm, "bias", None)]
     found += [conv.g, None] if isinstance(conv, GatedConv) else [conv.weight, conv.bias]
     found += [ffn.up.weight, ffn.up.bias, ffn.down.weight, ffn.down.bias, projection.weight, projection.bias]
+    found += [output.weight, output.bias]
     return ops.Weights(*found)

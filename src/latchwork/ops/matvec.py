@@ -51,7 +51,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """In plain torch, so that it has derivatives of its own."""
     x, weight, scale = ctx.saved_tensors
-    of_x, of_weight, of_scale, of_bias = ctx.needs_input_grad
+    of_x, of_weight, of_scale, of_bias, *_ = ctx.needs_input_grad
     rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     whole = weight if scale is None else weight.to(grad.dtype) * scale
     product = rows.t() @ inputs if of_weight or of_scale else None

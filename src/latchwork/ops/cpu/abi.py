@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-INTERFACE = 10
+INTERFACE = 11
 NO_SUCH_DTYPE, NO_SUCH_CHOICE, NO_MEMORY = 1, 2, 3  # what an entry point returns that could not do its work
 
 _Fields = tuple[tuple[str, type], ...]
@@ -75,26 +75,16 @@ class Linear(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """What a layer does before its recurrence."""
+    """A layer, or its part before the recurrence, or the recurrence and what follows."""
 
     _fields_ = (
-        *_integers("batch", "time", "width", "hidden", "outputs", "threads"),
-        *_integers("gated_conv", "gated_ffn", "activation", "seed"),
+        *_integers("batch", "time", "width", "hidden", "outputs", "state", "threads"),
+        *_integers("gated_conv", "gated_ffn", "gated_output", "activation", "seed"),
         ("dropout", ctypes.c_double),
         *((name, Norm) for name in ("norm_conv", "norm_ffn", "norm_neuron")),
-        *((name, Linear) for name in ("conv", "up", "down", "projection")),
-        *_pointers("u", "first", "reset", "z", "tape", "grad_z", "grad_u", "grad_first"),
-    )
-
-
-class Response(ctypes.Structure):
-    """What a layer does after its recurrence."""
-
-    _fields_ = (
-        *_integers("rows", "width", "state", "outputs", "threads", "gated"),
-        *_pointers("x", "z", "u"),
-        ("output", Linear),
-        *_pointers("y", "grad_y", "grad_x", "grad_z"),
+        *((name, Linear) for name in ("conv", "up", "down", "projection", "output")),
+        *_pointers("u", "first", "reset", "last", "start", "x0", "z", "tape", "y", "x_last", "v_last"),
+        *_pointers("grad_y", "grad_x_last", "grad_v_last", "grad_z", "grad_u", "grad_first", "grad_start", "grad_x0"),
     )
 
 
@@ -146,7 +136,6 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Norm,
     Linear,
     Layer,
-    Response,
     Head,
     Matvec,
     Instruction,

@@ -47,6 +47,7 @@ def _wrong_isa(library: ctypes.CDLL) -> str:
 
 
 _loaded = _load()
+_READABLE = (Tensor, torch.nn.Parameter)
 MISSING = _loaded if isinstance(_loaded, str) else None  # why there is no kernel, or None
 
 
@@ -72,7 +73,7 @@ def readable(*tensors: Tensor) -> bool:
     """Whether the kernel may read the memory of these: ordinary dense tensors on the CPU, and no negated views."""
     compiling = torch.compiler.is_compiling()  # in a graph no tensor is a negated view
     for a in tensors:
-        if type(a) not in (Tensor, torch.nn.Parameter) or a.device.type != "cpu" or a.layout is not torch.strided:
+        if type(a) not in _READABLE or not a.is_cpu or a.layout is not torch.strided:
             return False
         if not compiling and a.is_neg():
             return False

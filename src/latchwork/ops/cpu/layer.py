@@ -1,7 +1,7 @@
-"""A layer by the C++ kernel, for float32: what comes before its recurrence, and all that follows.
+"""A layer by the C++ kernel, for float32: the whole of it, or the part before or after its projections.
 
-Each row is read and written once, with matrix products made for small widths. r, s and the gate are columns of one
-tensor, and so are their gradients: nothing is copied apart or together. Arguments are those of ops/layer.py.
+Each row is read and written once, with matrix products made for small widths. What the gradient needs is kept in one
+tensor, the tape. Arguments are those of ops/layer.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from latchwork.ops.cpu import kernel, scan
-from latchwork.ops.cpu.abi import Layer, Linear, Norm, Response
+from latchwork.ops.cpu import kernel
+from latchwork.ops.cpu.abi import Layer, Linear, Norm
 from latchwork.ops.cpu.kernel import empty
 
 NORMS = ("none", "layernorm", "rmsnorm")
@@ -23,29 +23,46 @@ ACTIVATIONS = ("relu", "relu^2", "swish")  # as csrc/abi.h numbers them
 
 
 class Weights(NamedTuple):
-    """Every parameter used before the recurrence, in the order of csrc/abi.h; None where there is none.
+    """Every parameter of a layer but x0, in the order of csrc/abi.h; None where there is none.
 
     conv: (d, 2 d), or with a gated convolution g (d).
     """
 
-    norm_conv: Tensor | None
-    norm_conv_bias: Tensor | None
-    norm_ffn: Tensor | None
-    norm_ffn_bias: Tensor | None
-    norm_neuron: Tensor | None
-    norm_neuron_bias: Tensor | None
-    conv: Tensor
-    conv_bias: Tensor | None
-    up: Tensor
-    up_bias: Tensor
-    down: Tensor
-    down_bias: Tensor
-    projection: Tensor
-    projection_bias: Tensor
+    norm_conv: Tensor | None = None
+    norm_conv_bias: Tensor | None = None
+    norm_ffn: Tensor | None = None
+    norm_ffn_bias: Tensor | None = None
+    norm_neuron: Tensor | None = None
+    norm_neuron_bias: Tensor | None = None
+    conv: Tensor | None = None
+    conv_bias: Tensor | None = None
+    up: Tensor | None = None
+    up_bias: Tensor | None = None
+    down: Tensor | None = None
+    down_bias: Tensor | None = None
+    projection: Tensor | None = None
+    projection_bias: Tensor | None = None
+    output: Tensor | None = None
+    output_bias: Tensor | None = None
 
 
 COUNT = len(Weights._fields)
-CONV, UP, DOWN, PROJECTION = (Weights._fields.index(name) for name in ("conv", "up", "down", "projection"))
+
+
+class Tensors(NamedTuple):
+    """Every tensor that a layer is given besides its weights, in the order of the operation; all but u may be None."""
+
+    u: Tensor
+    z: Tensor | None
+    first: Tensor | None
+    reset: Tensor | None
+    last: Tensor | None
+    state: Tensor | None
+    x0: Tensor | None
+    seed: Tensor | None
+
+
+GIVEN = len(Tensors._fields)
 
 
 def unfit(u: Tensor) -> str | None:
@@ -61,128 +78,122 @@ def _contiguous(*tensors: Tensor | None) -> list[Any]:
     return [None if each is None else each.contiguous() for each in tensors]
 
 
-def _check(u: Tensor, reset: Tensor | None, name: str, state: Tensor | None, width: int) -> None:
+def _check(given: Tensors, outputs: int, state: int) -> None:
     """In a compiled graph nothing else has compared the sizes, and the kernel would read what is not there."""
-    B, T, _ = u.shape
-    for each, tensor, shape in ((name, state, (B, width)), ("reset", reset, (B, T))):
+    B, T, d = given.u.shape
+    shapes = {"z": (B, T, outputs), "first": (B, d), "reset": (B, T), "last": (B,), "state": (B, state)}
+    for name, shape in shapes.items():
+        tensor = getattr(given, name)
         if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"{each} must be {shape}; got {tuple(tensor.shape)}")
+            raise ValueError(f"{name} must be {shape}; got {tuple(tensor.shape)}")
+    if given.last is not None and given.last.dtype != torch.int64:
+        raise TypeError(f"last must be int64; got {given.last.dtype}")
 
 
-def _layer(
-    u: Tensor,
-    first: Tensor | None,
-    reset: Tensor | None,
-    seed: Tensor | None,
-    weights: list[Any],
-    options: Sequence[Any],
-    grads: list[Tensor | None],
-) -> Layer:
-    norm, epsilon, activation, gated_ffn, dropout = options
-    *given, u_, first_, reset_ = _pointers(*weights, *grads, u, first, reset)
-    of, grad = given[:COUNT], given[COUNT:]
+def _describe(given: Tensors, weights: Sequence[Any], options: Sequence[Any], grads: Sequence[Tensor | None]) -> Layer:
+    """The kernel's view of a call. grads: of the weights, to be written; empty in a forward pass."""
+    norm, epsilon, activation, gated_ffn, dropout, gated_output = options
+    *of, u, z, first, reset, last, state, x0 = _pointers(*weights, *given[:-1])
+    grad = _pointers(*grads) if grads else [None] * COUNT
     pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
-    sizes = (*u.shape, weights[DOWN].shape[1], weights[PROJECTION].shape[0], torch.get_num_threads())
-    how = (weights[CONV].dim() == 1, gated_ffn, ACTIVATIONS.index(activation), 0 if seed is None else int(seed))
     norms = [Norm(NORMS.index(norm), epsilon, *each) for each in pairs[:3]]
-    return Layer(*sizes, *how, dropout, *norms, *starmap(Linear, pairs[3:]), u_, first_, reset_)
-
-
-def tape_width(weights: Sequence[Any]) -> int:
-    """How many numbers are kept for the gradient, for each row."""
-    up, down = weights[UP], weights[DOWN]
-    probe = Layer(width=down.shape[0], hidden=down.shape[1], gated_ffn=up.shape[0] != down.shape[1])
-    return int(kernel.library().latchwork_layer_tape(ctypes.byref(probe)))
-
-
-# Each weight is one argument: a list of tensors would cost more, since torch unpacks it at every call.
-def drive(u: Tensor, first: Any, reset: Any, seed: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The drives z, and the numbers kept for the gradient. rest: the weights, the options, and whether to keep them."""
-    _check(u, reset, "first", first, u.shape[2])
-    u, first, reset, *weights = _contiguous(u, first, reset, *rest[:COUNT])
-    *options, record = rest[COUNT:]
-    layer = _layer(u, first, reset, seed, weights, options, [None] * COUNT)
-    z = empty(torch.Size((*u.shape[:2], layer.outputs)), u)
-    tape = empty(torch.Size((u.shape[0] * u.shape[1], tape_width(weights))), u) if record else u.new_empty(0)
-    layer.z, layer.tape = z.data_ptr(), tape.data_ptr() if record else None
-    if z.numel():
-        kernel.call("latchwork_layer_forward", layer)
-    return z, tape
-
-
-def drive_backward(
-    grad_z: Tensor, u: Tensor, first: Any, reset: Any, seed: Tensor | None, tape: Tensor, *rest: Any
-) -> list[Tensor]:
-    """The gradients of u, of first if there is one, and of the weights that there are."""
-    grad_z, u, first, reset, *weights = _contiguous(grad_z.resolve_neg(), u, first, reset, *rest[:COUNT])
-    make = torch.empty_like if grad_z.numel() else torch.zeros_like
-    grads = [None if each is None else make(each) for each in weights]
-    layer = _layer(u, first, reset, seed, weights, rest[COUNT:], grads)
-    grad_u, grad_first = empty(u.shape, u), None if first is None else torch.zeros_like(first)
-    layer.tape, layer.grad_z, layer.grad_u, layer.grad_first = _pointers(tape, grad_z, grad_u, grad_first)
-    if grad_z.numel():
-        kernel.call("latchwork_layer_backward", layer)
-    return [each for each in (grad_u, grad_first, *grads) if each is not None]
-
-
-def _response(u: Tensor, z: Tensor, x: Tensor, weight: Tensor, bias: Tensor, gated: bool) -> Response:
-    rows, threads = u.shape[0] * u.shape[1], torch.get_num_threads()
-    return Response(
-        *(rows, u.shape[2], x.shape[2], z.shape[2], threads, gated),
-        *(x.data_ptr(), z.data_ptr(), u.data_ptr()),
-        Linear(weight.data_ptr(), bias.data_ptr(), None, None),
+    sizes = _sizes(given, Weights(*weights))
+    conv = weights[6]
+    how = (conv is not None and conv.dim() == 1, gated_ffn, gated_output, ACTIVATIONS.index(activation))
+    seed = 0 if given.seed is None else int(given.seed)
+    maps = starmap(Linear, pairs[3:])
+    return Layer(
+        *given.u.shape,
+        *sizes,
+        torch.get_num_threads(),
+        *how,
+        seed,
+        dropout,
+        *norms,
+        *maps,
+        u,
+        first,
+        reset,
+        last,
+        state,
+        x0,
+        z,
     )
 
 
-def respond(
-    u: Tensor,
-    z: Tensor,
-    state: Tensor,
-    x0: Tensor | None,
-    reset: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    gated: bool,
-) -> tuple[Tensor, Tensor]:
-    """The output y, and every state. state and x0: (B, D)."""
-    u, z, weight, bias = u.contiguous(), z.contiguous(), weight.contiguous(), bias.contiguous()
-    D = weight.shape[1]
-    _check(u, reset, "state", state, D)
-    x = scan.forward(z[..., :D], z[..., D : 2 * D], state, reset, x0)
-    y = empty(u.shape, u)
-    problem = _response(u, z, x, weight, bias, gated)
-    problem.y = y.data_ptr()
-    if y.numel():
-        kernel.call("latchwork_respond", problem)
-    return y, x
+def _sizes(given: Tensors, weights: Weights) -> tuple[int, int, int]:
+    """hidden, outputs, state: 0 where the layer has no such part."""
+    hidden = 0 if weights.down is None else weights.down.shape[1]
+    outputs = weights.projection.shape[0] if weights.projection is not None else given.z.shape[2]  # type: ignore[union-attr]
+    return hidden, outputs, 0 if weights.output is None else weights.output.shape[1]
 
 
-def respond_backward(
-    grad_y: Tensor | None,
-    grad_states: Tensor | None,
-    z: Tensor,
-    x: Tensor,
-    state: Tensor,
-    x0: Tensor | None,
-    reset: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    gated: bool,
+def tape_width(given: Tensors, weights: Weights, gated_ffn: bool) -> int:
+    """How many numbers are kept for the gradient, for each row."""
+    hidden, outputs, state = _sizes(given, weights)
+    layer = Layer(width=given.u.shape[2], hidden=hidden, outputs=outputs, state=state, gated_ffn=gated_ffn)
+    layer.up.weight, layer.output.weight = weights.up is not None or None, weights.output is not None or None
+    return int(kernel.library().latchwork_layer_tape(ctypes.byref(layer)))
+
+
+# Each weight is one argument: a list of tensors would cost more, since torch unpacks it at every call.
+def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The result, the last state, the convolution's last input, and the tape. Those that are not wanted are empty.
+
+    The result is y, or without output weights z. arguments: the tensors, the weights, the options, and whether to keep
+    the tape.
+    """
+    given, weights = Tensors(*_contiguous(*arguments[:GIVEN])), Weights(*_contiguous(*arguments[GIVEN : GIVEN + COUNT]))
+    *options, record = arguments[GIVEN + COUNT :]
+    layer = _describe(given, weights, options, ())
+    _check(given, layer.outputs, layer.state)
+    u, whole = given.u, weights.output is not None
+    out = empty(u.shape if whole else torch.Size((*u.shape[:2], layer.outputs)), u)
+    x_last = u.new_empty(u.shape[0], layer.state)
+    v_last = u.new_empty(u.shape[0], u.shape[2] if given.z is None else 0)
+    width = kernel.library().latchwork_layer_tape(ctypes.byref(layer)) if record else 0
+    tape = empty(torch.Size((u.shape[0] * u.shape[1], width)), u)
+    if whole:
+        layer.y, layer.x_last = out.data_ptr(), x_last.data_ptr()
+    else:
+        layer.z = out.data_ptr()
+    if given.z is None:
+        layer.v_last = v_last.data_ptr()
+    layer.tape = tape.data_ptr() if record else None
+    kernel.call("latchwork_layer_forward", layer)
+    return out, x_last, v_last, tape
+
+
+def backward(
+    grad_out: Tensor | None, grad_x_last: Tensor | None, grad_v_last: Tensor | None, tape: Tensor, *arguments: Any
 ) -> list[Tensor]:
-    """The gradients of z, state, weight, bias, and of x0 if there is one."""
-    z, weight, bias = z.contiguous(), weight.contiguous(), bias.contiguous()
-    D = weight.shape[1]
-    grad_y = z.new_zeros(*z.shape[:2], weight.shape[0]) if grad_y is None else grad_y.resolve_neg().contiguous()
-    grad_z, grad_x = empty(z.shape, z), empty(x.shape, x)
-    make = torch.empty_like if z.numel() else torch.zeros_like
-    grad_weight, grad_bias = make(weight), make(bias)
-    problem = _response(grad_y, z, x, weight, bias, gated)
-    problem.output = Linear(weight.data_ptr(), bias.data_ptr(), grad_weight.data_ptr(), grad_bias.data_ptr())
-    problem.grad_y, problem.grad_x, problem.grad_z = grad_y.data_ptr(), grad_x.data_ptr(), grad_z.data_ptr()
-    if z.numel():
-        kernel.call("latchwork_respond_back", problem)
-    if grad_states is not None:
-        grad_x += grad_states
-    r, s, out = z[..., :D], z[..., D : 2 * D], (grad_z[..., :D], grad_z[..., D : 2 * D])
-    _, _, grad_state, grad_x0 = scan.backward(grad_x, r, s, x, state, reset, x0, out=out)
-    return [each for each in (grad_z, grad_state, grad_weight, grad_bias, grad_x0) if each is not None]
+    """The gradients of u unless z is given, of z, first, state and x0 if given, and of the weights that there are."""
+    given, weights = Tensors(*_contiguous(*arguments[:GIVEN])), Weights(*_contiguous(*arguments[GIVEN : GIVEN + COUNT]))
+    grads = [None if each is None else torch.empty_like(each) for each in weights]
+    layer = _describe(given, weights, arguments[GIVEN + COUNT :], grads)
+    u, whole, B = given.u, weights.output is not None, given.u.shape[0]
+    if grad_out is None:
+        grad_out = u.new_zeros(*u.shape[:2], u.shape[2] if whole else layer.outputs)
+    grad_out, grad_x_last, grad_v_last = [
+        None if each is None else each.resolve_neg().contiguous() for each in (grad_out, grad_x_last, grad_v_last)
+    ]
+    assert grad_out is not None
+    grad_u = empty(u.shape, u) if given.z is None else None
+    grad_z = None if given.z is None else empty(given.z.shape, u)
+    grad_first = None if given.first is None else torch.zeros_like(given.first)
+    grad_start, grad_x0 = u.new_zeros(2, B, layer.state) if whole else (None, None)
+    layer.tape, layer.grad_u, layer.grad_first, layer.grad_start, layer.grad_x0, *given_grads, of_z = _pointers(
+        tape, grad_u, grad_first, grad_start, grad_x0, grad_x_last, grad_v_last, grad_out, grad_z
+    )
+    layer.grad_x_last, layer.grad_v_last, of_out = given_grads
+    layer.grad_y, layer.grad_z = (of_out, of_z) if whole else (None, of_out)
+    kernel.call("latchwork_layer_backward", layer)
+    if not u.shape[1]:  # the last state is the one before
+        if grad_first is not None and grad_v_last is not None:
+            grad_first += grad_v_last
+        if grad_start is not None and grad_x_last is not None:
+            grad_start += grad_x_last
+    if given.state is None and grad_x0 is not None:
+        grad_x0 += grad_start
+    found = (grad_u, grad_z, grad_first, None if given.state is None else grad_start)
+    return [each for each in (*found, None if grad_x0 is None else grad_x0.sum(0), *grads) if each is not None]

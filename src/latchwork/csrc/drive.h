@@ -1,0 +1,356 @@
+// Convolution, feed-forward and projections of a layer, for a block of rows at a time: what a row needs is read and written
+// once.
+#pragma once
+#include "norm.h"
+
+namespace LATCHWORK_ISA {
+
+// Rows of what backward needs: m, ups and q of the drive, z, and the state x.
+struct Kept {
+    Place m, ups, q, z, x;
+    Kept rows_from(int64_t r) const {
+        return {m.rows_from(r), ups.rows_from(r), q.rows_from(r), z.rows_from(r), x.rows_from(r)};
+    }
+};
+
+// Where they are in the tape: one after the other, so that a pass over rows reads each without gaps. z is not there if it
+// is given, or the result.
+struct Tape {
+    int64_t drive, ups, z, x;  // how many numbers of each in a row, padded but for x; drive: of m and of q
+    int64_t size() const { return 2 * drive + ups + z + x; }
+    static Tape of(const Layer& p) {
+        const bool before = p.up.weight, after = p.output.weight;
+        return {before ? panels(p.width) : 0, before ? panels((p.gated_ffn ? 2 : 1) * p.hidden) : 0,
+                before && after ? panels(p.outputs) : 0, after ? p.state : 0};
+    }
+    Kept rows(float* data, int64_t count) const {
+        float *of_ups = data + count * drive, *of_q = of_ups + count * ups, *of_z = of_q + count * drive;
+        return {{data, drive}, {of_ups, ups}, {of_q, drive}, {of_z, z}, {of_z + count * z, x}};
+    }
+};
+
+// Sizes, and the weights as the products want them.
+struct Drive {
+    const Layer& p;
+    const int64_t d, ups, D, UP, H, Z, PAIR;  // capitals: row lengths with padding
+    const Tape tape;
+    Scratch<float> memory;
+    Normaliser norm_conv, norm_ffn, norm_neuron;
+    const Mask mask_hidden;
+    float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
+
+    Drive(const Layer& p, bool backward)
+        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
+          H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), tape(Tape::of(p)),
+          memory(p.up.weight ? 8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
+                                   packed_room(d, p.hidden) + packed_room(p.outputs, d)
+                             : 0),
+          mask_hidden(tail_mask(p.hidden)) {
+        if (!p.up.weight) return;  // z is given
+        Arena arena{memory.data};
+        norm_conv = normaliser(p.norm_conv, arena);
+        norm_ffn = normaliser(p.norm_ffn, arena);
+        norm_neuron = normaliser(p.norm_neuron, arena);
+        conv = conv_bias = gate = nullptr;
+        if (p.gated_conv) {
+            gate = arena.take(D);
+            copy_padded(p.conv.weight, d, D, gate);
+            for (int64_t j = 0; j < d; ++j) gate[j] = 1.0f / (1.0f + std::exp(-gate[j]));
+        } else {
+            conv_bias = padded_bias(p.conv, d, D, arena);
+            conv = packed_weight(p.conv, d, 2 * d, arena, backward);
+        }
+        up_bias = padded_bias(p.up, ups, UP, arena);
+        down_bias = padded_bias(p.down, d, D, arena);
+        projection_bias = padded_bias(p.projection, p.outputs, Z, arena);
+        up = packed_weight(p.up, ups, d, arena, backward);
+        down = packed_weight(p.down, d, p.hidden, arena, backward);
+        projection = packed_weight(p.projection, p.outputs, d, arena, backward);
+    }
+    Normaliser normaliser(const Norm& norm, Arena& arena) const {
+        Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D), tail_mask(d)};
+        copy_padded(norm.weight, norm.kind == NO_NORM ? 0 : d, D, made.weight);
+        for (int64_t j = 0; j < d && norm.kind == NO_NORM; ++j) made.weight[j] = 1.0f;
+        copy_padded(norm.bias, norm.kind == LAYER_NORM ? d : 0, D, made.bias);
+        return made;
+    }
+    bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
+    bool is_first(int64_t row) const { return row % p.time == 0; }      // before it comes `first`
+    bool is_last(int64_t row) const { return row % p.time == (p.last ? p.last[row / p.time] : p.time - 1); }
+
+    // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
+    const float* input(int64_t row, float* x) const {
+        if (row * d + round_up(d, LANES) <= p.batch * p.time * d) return p.u + row * d;
+        copy_padded(p.u + row * d, d, D, x);
+        return x;
+    }
+    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted (not null). The norm writes each
+    // v to its own row and to the next: pair has PAIR_ROWS rows.
+    static constexpr int64_t PAIR_ROWS = BLOCK + 1;
+    void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
+        if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* own = pair + r * PAIR;
+            if (begins(row + r) || (is_first(row + r) && !p.first))
+                std::memset(own, 0, d * sizeof(float));
+            else if (is_first(row + r))
+                std::memcpy(own, p.first + (row + r) / p.time * d, d * sizeof(float));
+            const float scale = norm_conv(input(row + r, x), hat ? hat + r * D : nullptr, own + d, own + PAIR);
+            if (scales) scales[r] = scale;
+        }
+    }
+    // f(j, activation, slope, mask) for each vector of `hidden` numbers, the last first; the mask is of its lanes.
+    template <class F>
+    LATCHWORK_INLINE void each_activation(const float* from, F f) const {
+        const Lanes zero{}, one = all(1.0f);
+        const auto each = [&](auto curve) {
+            const int64_t last = (p.hidden - 1) / LANES * LANES;
+            for (int64_t j = last; j >= 0; j -= LANES) {
+                Lanes a, s;
+                curve(load(from + j), a, s);
+                f(j, a, s, j == last ? mask_hidden : ~Mask{});
+            }
+        };
+        if (p.activation == SWISH)
+            each([&](Lanes x, Lanes& a, Lanes& s) {
+                const Lanes open = one / (one + exponential(-x));
+                a = x * open;
+                s = open + a * (one - open);
+            });
+        else if (p.activation == RELU_SQUARED)
+            each([&](Lanes x, Lanes& a, Lanes& s) {
+                const Lanes positive = x < zero ? zero : x;
+                a = positive * positive, s = positive + positive;
+            });
+        else
+            each([&](Lanes x, Lanes& a, Lanes& s) {
+                a = x < zero ? zero : x, s = x <= zero ? zero : one;  // a NaN comes through, as in torch
+            });
+    }
+    // to (H) = act(gate) value, or act of all. After ups_row there is room for whole vectors, here and below.
+    void activate(const float* ups_row, float* to) const {
+        const float* value = p.gated_ffn ? ups_row + p.hidden : nullptr;
+        each_activation(ups_row, [&](int64_t j, Lanes a, Lanes, Mask mask) {
+            store(to + j, keep(value ? a * load(value + j) : a, mask));
+        });
+    }
+    // to: the gradient of ups_row. From the last vector on, so that the padding of one half goes before the other half.
+    void activate_back(const float* ups_row, const float* grad, float* to) const {
+        const float* value = p.gated_ffn ? ups_row + p.hidden : nullptr;
+        each_activation(ups_row, [&](int64_t j, Lanes a, Lanes slope, Mask mask) {
+            const Lanes g = load(grad + j);
+            store(to + j, keep(value ? g * load(value + j) * slope : g * slope, mask));
+            if (value) store(to + p.hidden + j, keep(g * a, mask));
+        });
+    }
+};
+
+// One thread's pass over rows, forward.
+struct DriveForward {
+    const Drive& w;
+    float *own, *pair, *y, *a, *z, *x, *mask;
+    static int64_t size(const Drive& w) {
+        return w.p.up.weight ? line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.D + w.H + w.Z) + 2 * line(w.D) : 0;
+    }
+    DriveForward(const Drive& w, Arena& arena, float* own) : w(w), own(own) {  // own: room for BLOCK rows of the tape
+        if (!w.p.up.weight) return;
+        pair = arena.take(w.PAIR_ROWS * w.PAIR), y = arena.take(BLOCK * w.D), a = arena.take(BLOCK * w.H);
+        z = arena.take(BLOCK * w.Z), x = arena.take(w.D), mask = arena.take(w.D);
+    }
+    // Computes `rows` rows and keeps them in `to`, or where there is no such place in one of its own, which the next block
+    // overwrites. Returns where. z goes to p.z if it is the result. If z is given, nothing is done.
+    Kept operator()(int64_t row, int64_t rows, const Kept* to) {
+        const Layer& p = w.p;
+        if (!p.up.weight) return to ? *to : w.tape.rows(own, BLOCK);
+        const int64_t whole = round_up(rows, ROWS);
+        // The last rows of a block may be computed for nothing; they must not be written to the tape.
+        const Kept kept = to && whole == rows ? *to : w.tape.rows(own, BLOCK);
+        const auto [m, ups, q, kept_z, _] = kept;
+        w.pairs(row, rows, x, nullptr, nullptr, pair);
+        if (p.gated_conv)
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t j = 0; j < w.D; j += LANES) {  // the padding too, which is kept
+                    const float* own = pair + r * w.PAIR + j;
+                    const int64_t lanes = w.d > j ? w.d - j : 0;
+                    const Lanes before = load_part<float>(own, lanes), now = load_part<float>(own + w.d, lanes);
+                    store(m.row(r) + j, now + load(w.gate + j) * (before - now));
+                }
+        else
+            multiply(pair, w.PAIR, w.conv, whole, 2 * w.d, w.d, w.conv_bias, m.at, m.apart);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* own = m.row(r);
+            const float* u = p.u + (row + r) * w.d;
+            for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load_part<float>(u + j, w.d - j));
+            w.norm_ffn(own, nullptr, y + r * w.D);
+            if (p.v_last && w.is_last(row + r))
+                std::memcpy(p.v_last + (row + r) / p.time * w.d, pair + r * w.PAIR + w.d, w.d * sizeof(float));
+        }
+        multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups.at, ups.apart);
+        for (int64_t r = 0; r < rows; ++r) w.activate(ups.row(r), a + r * w.H);
+        multiply(a, w.H, w.down, whole, p.hidden, w.d, w.down_bias, q.at, q.apart);
+        for (int64_t r = 0; r < rows; ++r) {
+            float *own = q.row(r), *before = m.row(r);
+            if (p.dropout > 0) {
+                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
+                for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) * load(mask + j) + load(before + j));
+            } else {
+                for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load(before + j));
+            }
+            w.norm_neuron(own, nullptr, y + r * w.D);
+        }
+        if (w.tape.z) {
+            multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, kept_z.at, kept_z.apart);
+        } else {
+            float* out = whole == rows ? p.z + row * p.outputs : z;
+            multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, out, p.outputs, true);
+            if (out == z) std::memcpy(p.z + row * p.outputs, z, rows * p.outputs * sizeof(float));
+        }
+        if (!to || kept.m.at == to->m.at) return kept;
+        to->m.copy(m, rows), to->ups.copy(ups, rows), to->q.copy(q, rows), to->z.copy(kept_z, rows);
+        return *to;
+    }
+};
+
+// One thread's pass over rows, backward, and its sums of the gradients of the weights.
+struct DriveBackward {
+    const Drive& w;
+    float *pair, *grad_pair, *hat_conv, *scale_conv, *y, *grad_y, *grad_m, *f, *ups, *hats, *a, *grad_a, *x, *mask, *grad_v,
+        *next, *scales;
+    struct {
+        float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
+    } sums;
+    const float* carried = nullptr;  // what the convolution of the row after sends to the row before it, if anything
+
+    static int64_t size(const Drive& w) {
+        if (!w.p.up.weight) return 0;
+        return line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + 2);
+    }
+    static int64_t zero_size(const Drive& w) {
+        if (!w.p.up.weight) return 0;
+        return line(tiles(w.d) * w.PAIR) + line(tiles(w.ups) * w.D) + line(tiles(w.d) * w.H) +
+               line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 6 * line(w.D) + line(6 * w.D);
+    }
+    // zero: memory that is zero at first.
+    DriveBackward(const Drive& w, Arena& arena, Arena& zero) : w(w) {
+        if (!w.p.up.weight) return;
+        pair = arena.take(w.PAIR_ROWS * w.PAIR), grad_pair = arena.take(BLOCK * w.PAIR);
+        hat_conv = arena.take(BLOCK * w.D), scale_conv = arena.take(BLOCK), y = arena.take(BLOCK * w.D);
+        grad_y = arena.take(BLOCK * w.D), grad_m = arena.take(BLOCK * w.D), f = arena.take(BLOCK * w.D);
+        ups = arena.take(BLOCK * w.UP), hats = arena.take(BLOCK * w.D), a = arena.take(BLOCK * w.H);
+        grad_a = arena.take(BLOCK * w.H), scales = arena.take(BLOCK);
+        x = zero.take(w.D), mask = zero.take(w.D), grad_v = zero.take(w.D), next = zero.take(w.D);
+        sums.conv = zero.take(tiles(w.d) * w.PAIR), sums.conv_bias = zero.take(w.D);
+        sums.up = zero.take(tiles(w.ups) * w.D), sums.up_bias = zero.take(w.UP);
+        sums.down = zero.take(tiles(w.d) * w.H), sums.down_bias = zero.take(w.D);
+        sums.projection = zero.take(tiles(w.p.outputs) * w.D), sums.projection_bias = zero.take(w.Z);
+        sums.norms = zero.take(6 * w.D);
+    }
+
+    // To be called from the last block to the first: what a row's convolution sends to the row before is carried along.
+    // grad_z: rows of Z numbers, as many as whole tiles have; what is in those after the last is not used. residual: the
+    // gradient of y, or null.
+    void operator()(int64_t row, int64_t rows, const float* grad_z, const float* residual) {
+        const Layer& p = w.p;
+        const int64_t whole = round_up(rows, ROWS);
+        const Kept kept = w.tape.rows(p.tape, p.batch * p.time).rows_from(row);
+        const float* grad_f = p.dropout > 0 ? f : grad_m;
+        // z = projection(norm_neuron(q))
+        for (int64_t r = 0; r < rows; ++r) scales[r] = w.norm_neuron(kept.q.row(r), hats + r * w.D, y + r * w.D);
+        accumulate(grad_z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D);
+        add_rows(grad_z, w.Z, rows, w.Z, sums.projection_bias);
+        multiply(grad_z, w.Z, w.projection, whole, p.outputs, w.d, nullptr, grad_y, w.D);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* grad = grad_m + r * w.D;
+            std::memset(grad, 0, w.D * sizeof(float));
+            w.norm_neuron.back(grad_y + r * w.D, hats + r * w.D, scales[r], grad, sums.norms + 4 * w.D,
+                               sums.norms + 5 * w.D);
+            // q = m + dropout(down(a))
+            if (p.dropout > 0) {
+                draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
+                for (int64_t j = 0; j < w.D; j += LANES) store(f + r * w.D + j, load(grad + j) * load(mask + j));
+            }
+            kept.ups.prefetch(r + 3), kept.m.prefetch(r + 3);
+            w.activate(kept.ups.row(r), a + r * w.H);
+            scales[r] = w.norm_ffn(kept.m.row(r), hats + r * w.D, y + r * w.D);
+        }
+        accumulate(grad_f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H);
+        add_rows(grad_f, w.D, rows, w.D, sums.down_bias);
+        multiply(grad_f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
+        for (int64_t r = 0; r < rows; ++r) w.activate_back(kept.ups.row(r), grad_a + r * w.H, ups + r * w.UP);
+        accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D);
+        add_rows(ups, w.UP, rows, w.UP, sums.up_bias);
+        multiply(ups, w.UP, w.up, whole, w.ups, w.d, nullptr, grad_y, w.D);
+        for (int64_t r = 0; r < rows; ++r)
+            w.norm_ffn.back(grad_y + r * w.D, hats + r * w.D, scales[r], grad_m + r * w.D, sums.norms + 2 * w.D,
+                            sums.norms + 3 * w.D);
+        // m = u + conv(v before, v)
+        w.pairs(row, rows, x, hat_conv, scale_conv, pair);
+        if (p.gated_conv) {
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t j = 0; j < w.d; ++j) {
+                    const float grad = grad_m[r * w.D + j], *own = pair + r * w.PAIR;
+                    sums.conv[j] += grad * (own[j] - own[w.d + j]) * w.gate[j] * (1.0f - w.gate[j]);
+                    grad_pair[r * w.PAIR + j] = grad * w.gate[j];
+                    grad_pair[r * w.PAIR + w.d + j] = grad * (1.0f - w.gate[j]);
+                }
+        } else {
+            accumulate(grad_m, w.D, pair, w.PAIR, rows, w.d, 2 * w.d, sums.conv, w.PAIR);
+            add_rows(grad_m, w.D, rows, w.D, sums.conv_bias);
+            multiply(grad_m, w.D, w.conv, whole, w.d, 2 * w.d, nullptr, grad_pair, w.PAIR);
+        }
+        for (int64_t r = rows - 1; r >= 0; --r) {
+            const float* sent = grad_pair + r * w.PAIR;
+            for (int64_t j = 0; j < w.d; j += LANES) {
+                const Lanes own = load_part<float>(sent + w.d + j, w.d - j);
+                store(grad_v + j, carried ? own + load_part<float>(carried + j, w.d - j) : own);
+            }
+            if (p.grad_v_last && w.is_last(row + r))
+                for (int64_t j = 0; j < w.d; ++j) grad_v[j] += p.grad_v_last[(row + r) / p.time * w.d + j];
+            float* grad_u = grad_m + r * w.D;
+            w.norm_conv.back(grad_v, hat_conv + r * w.D, scale_conv[r], grad_u, sums.norms, sums.norms + w.D);
+            each_part(w.d, p.grad_u + (row + r) * w.d, [&](int64_t j, int64_t lanes) {
+                return residual ? load(grad_u + j) + load_part<float>(residual + r * w.d + j, lanes) : load(grad_u + j);
+            });
+            carried = !w.begins(row + r) && !w.is_first(row + r) ? sent : nullptr;
+            if (p.grad_first && w.is_first(row + r) && !w.begins(row + r))
+                std::memcpy(p.grad_first + (row + r) / p.time * w.d, sent, w.d * sizeof(float));
+        }
+        if (carried) {  // to the block before, which overwrites it
+            std::memcpy(next, carried, w.d * sizeof(float));  // behind it are zeros
+            carried = next;
+        }
+    }
+    // What a part sends to the last row of the part before; its norm is linear in what it is sent.
+    void send(int64_t row, const float* carry) {
+        copy_padded(w.p.u + row * w.d, w.d, w.D, x);
+        const float scale = w.norm_conv(x, hat_conv, y);
+        std::memset(grad_m, 0, w.D * sizeof(float));
+        w.norm_conv.back(carry, hat_conv, scale, grad_m, sums.norms, sums.norms + w.D);
+        for (int64_t j = 0; j < w.d; ++j) w.p.grad_u[row * w.d + j] += grad_m[j];
+    }
+    // The sums into the gradients: written by the first thread, added by the others.
+    void hand_out(bool first) const {
+        const Layer& p = w.p;
+        if (!p.up.weight) return;
+        if (p.gated_conv) {
+            add_matrix(sums.conv, w.d, 1, w.d, p.conv.grad_weight, first);
+        } else {
+            add_matrix(sums.conv, w.PAIR, w.d, 2 * w.d, p.conv.grad_weight, first);
+            add_matrix(sums.conv_bias, w.d, 1, w.d, p.conv.grad_bias, first);
+        }
+        add_matrix(sums.up, w.D, w.ups, w.d, p.up.grad_weight, first);
+        add_matrix(sums.up_bias, w.ups, 1, w.ups, p.up.grad_bias, first);
+        add_matrix(sums.down, w.H, w.d, p.hidden, p.down.grad_weight, first);
+        add_matrix(sums.down_bias, w.d, 1, w.d, p.down.grad_bias, first);
+        add_matrix(sums.projection, w.D, p.outputs, w.d, p.projection.grad_weight, first);
+        add_matrix(sums.projection_bias, p.outputs, 1, p.outputs, p.projection.grad_bias, first);
+        const Norm* norms[] = {&p.norm_conv, &p.norm_ffn, &p.norm_neuron};
+        for (int64_t n = 0; n < 3; ++n) {
+            if (norms[n]->kind != NO_NORM) add_matrix(sums.norms + 2 * n * w.D, w.d, 1, w.d, norms[n]->grad_weight, first);
+            if (norms[n]->kind == LAYER_NORM)
+                add_matrix(sums.norms + (2 * n + 1) * w.D, w.d, 1, w.d, norms[n]->grad_bias, first);
+        }
+    }
+};
+
+}  // namespace LATCHWORK_ISA

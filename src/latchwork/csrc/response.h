@@ -1,0 +1,100 @@
+// Gate, output and residual of a layer, after its recurrence, for a block of rows at a time.
+#pragma once
+#include "blocks.h"
+
+namespace LATCHWORK_ISA {
+
+LATCHWORK_INLINE Lanes sigmoid(Lanes a) { return 1.0f / (1.0f + exponential(-a)); }
+
+struct Response {
+    const Layer& p;
+    const int64_t D, S;  // row lengths with padding
+    Scratch<float> memory;
+    float *weight, *bias;
+    Response(const Layer& p, bool backward)
+        : p(p), D(panels(p.width)), S(panels(p.state)),
+          memory(p.output.weight ? line(D) + packed_room(p.width, p.state) : 0) {
+        if (!p.output.weight) return;
+        Arena arena{memory.data};
+        bias = padded_bias(p.output, p.width, D, arena);
+        weight = packed_weight(p.output, p.width, p.state, arena, backward);
+    }
+    // The state x behind its gate, and the gate, of a row z.
+    void behind_gate(const float* x, const float* z, float* to, float* gate) const {
+        const float* logits = z + p.outputs - p.state;
+        for (int64_t j = 0; j < p.state; j += LANES) {
+            const int64_t lanes = p.state - j;
+            Lanes value = load_part<float>(x + j, lanes);
+            if (p.gated_output) {
+                const Lanes opened = sigmoid(load_part<float>(logits + j, lanes));
+                store(gate + j, opened);
+                value *= opened;
+            }
+            store(to + j, value);
+        }
+    }
+};
+
+// One thread's pass over rows, forward.
+struct ResponseForward {
+    const Response& w;
+    float *a, *y, *gate;
+    static int64_t size(const Response& w) { return BLOCK * (w.S + w.D) + line(w.S); }
+    ResponseForward(const Response& w, Arena& arena) : w(w) {
+        a = arena.take(BLOCK * w.S), y = arena.take(BLOCK * w.D), gate = arena.take(w.S);
+    }
+    void operator()(int64_t row, int64_t rows, Place x, Place z) {
+        const Layer& p = w.p;
+        for (int64_t r = 0; r < rows; ++r) w.behind_gate(x.row(r), z.row(r), a + r * w.S, gate);
+        multiply(a, w.S, w.weight, round_up(rows, ROWS), p.state, p.width, w.bias, y, w.D);
+        for (int64_t r = 0; r < rows; ++r) {
+            const float* u = p.u + (row + r) * p.width;
+            each_part(p.width, p.y + (row + r) * p.width, [&](int64_t j, int64_t lanes) {
+                return load(y + r * w.D + j) + load_part<float>(u + j, lanes);
+            });
+        }
+    }
+};
+
+// One thread's pass over rows, backward, and its sums of the gradients of the weights.
+struct ResponseBackward {
+    const Response& w;
+    float *a, *gate, *grad_a, *grad_y, *grad_weight, *grad_bias;
+    static int64_t size(const Response& w) { return BLOCK * (3 * w.S + w.D); }
+    static int64_t zero_size(const Response& w) { return line(tiles(w.p.width) * w.S) + line(w.D); }
+    ResponseBackward(const Response& w, Arena& arena, Arena& zero) : w(w) {
+        a = arena.take(BLOCK * w.S), gate = arena.take(BLOCK * w.S), grad_a = arena.take(BLOCK * w.S);
+        grad_y = arena.take(BLOCK * w.D);
+        grad_weight = zero.take(tiles(w.p.width) * w.S), grad_bias = zero.take(w.D);
+    }
+    // grad_x: room for whole vectors. Of grad_z only the gate's columns are written.
+    void operator()(int64_t row, int64_t rows, Place x, Place z, Place grad_x, Place grad_z) {
+        const Layer& p = w.p;
+        for (int64_t r = 0; r < rows; ++r) {
+            x.prefetch(r + 2), z.prefetch(r + 2);
+            w.behind_gate(x.row(r), z.row(r), a + r * w.S, gate + r * w.S);
+            std::memcpy(grad_y + r * w.D, p.grad_y + (row + r) * p.width, p.width * sizeof(float));
+        }
+        accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S);
+        add_rows(grad_y, w.D, rows, w.D, grad_bias);
+        multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_a, w.S);
+        for (int64_t r = 0; r < rows; ++r) {
+            const float *behind = a + r * w.S, *open = gate + r * w.S, *grad = grad_a + r * w.S;
+            float *to = grad_x.row(r), *logits = grad_z.row(r) + p.outputs - p.state;
+            for (int64_t j = 0; j < p.state; j += LANES)
+                store(to + j, p.gated_output ? load(grad + j) * load(open + j) : load(grad + j));
+            if (p.gated_output)
+                each_part(p.state, logits, [&](int64_t j, int64_t) {
+                    return load(grad + j) * load(behind + j) * (1.0f - load(open + j));
+                });
+        }
+    }
+    // The sums into the gradients: written by the first thread, added by the others.
+    void hand_out(bool first) const {
+        if (!w.p.output.weight) return;
+        add_matrix(grad_weight, w.S, w.p.width, w.p.state, w.p.output.grad_weight, first);
+        add_matrix(grad_bias, w.p.width, 1, w.p.width, w.p.output.grad_bias, first);
+    }
+};
+
+}  // namespace LATCHWORK_ISA
