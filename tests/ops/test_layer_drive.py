@@ -315,7 +315,7 @@ def test_dropping_everything_leaves_what_is_beside_the_feed_forward():
     assert_close({"z": run(layer, u, first, reset, dropout=1.0).detach()}, {"z": expected})
 
 
-# ---- As an operation of torch; test_layer.py has more.
+# ---- As an operation of torch; test_layer_operation.py has more.
 
 
 def test_a_second_derivative_of_a_drive_is_a_clear_error():

@@ -185,7 +185,7 @@ def test_a_gradient_of_a_response_is_the_same_when_no_other_is_wanted():
         torch.testing.assert_close(found, expected[wanted], msg=lambda text, wanted=wanted: f"{wanted}: {text}")
 
 
-# ---- As an operation of torch; test_layer.py has more.
+# ---- As an operation of torch; test_layer_operation.py has more.
 
 
 def test_a_second_derivative_of_a_response_is_a_clear_error():
