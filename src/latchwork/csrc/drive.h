@@ -29,6 +29,21 @@ struct Tape {
     }
 };
 
+// A row's sequence and step, found by one division, and then by going on or back.
+struct Step {
+    const Layer& p;
+    int64_t b, t;
+    Step(const Layer& p, int64_t row) : p(p), b(row / p.time), t(row % p.time) {}
+    void next() {
+        if (++t == p.time) t = 0, ++b;
+    }
+    void back() {
+        if (t-- == 0) t = p.time - 1, --b;
+    }
+    bool is_first() const { return t == 0; }  // before it comes `first`
+    bool is_last() const { return t == (p.last ? p.last[b] : p.time - 1); }
+};
+
 // Sizes, and the weights as the products want them.
 struct Drive {
     const Layer& p;
@@ -75,8 +90,6 @@ struct Drive {
         return made;
     }
     bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
-    bool is_first(int64_t row) const { return row % p.time == 0; }      // before it comes `first`
-    bool is_last(int64_t row) const { return row % p.time == (p.last ? p.last[row / p.time] : p.time - 1); }
 
     // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
     const float* input(int64_t row, float* x) const {
@@ -88,13 +101,14 @@ struct Drive {
     // v to its own row and to the next: pair has PAIR_ROWS rows.
     static constexpr int64_t PAIR_ROWS = BLOCK + 1;
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
-        if (!is_first(row) && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
-        for (int64_t r = 0; r < rows; ++r) {
+        Step step(p, row);
+        if (!step.is_first() && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
+        for (int64_t r = 0; r < rows; ++r, step.next()) {
             float* own = pair + r * PAIR;
-            if (begins(row + r) || (is_first(row + r) && !p.first))
+            if (begins(row + r) || (step.is_first() && !p.first))
                 std::memset(own, 0, d * sizeof(float));
-            else if (is_first(row + r))
-                std::memcpy(own, p.first + (row + r) / p.time * d, d * sizeof(float));
+            else if (step.is_first())
+                std::memcpy(own, p.first + step.b * d, d * sizeof(float));
             const float scale = norm_conv(input(row + r, x), hat ? hat + r * D : nullptr, own + d, own + PAIR);
             if (scales) scales[r] = scale;
         }
@@ -177,13 +191,14 @@ struct DriveForward {
                 }
         else
             multiply(pair, w.PAIR, w.conv, whole, 2 * w.d, w.d, w.conv_bias, m.at, m.apart);
-        for (int64_t r = 0; r < rows; ++r) {
+        Step step(p, row);
+        for (int64_t r = 0; r < rows; ++r, step.next()) {
             float* own = m.row(r);
             const float* u = p.u + (row + r) * w.d;
             for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load_part<float>(u + j, w.d - j));
             w.norm_ffn(own, nullptr, y + r * w.D);
-            if (p.v_last && w.is_last(row + r))
-                std::memcpy(p.v_last + (row + r) / p.time * w.d, pair + r * w.PAIR + w.d, w.d * sizeof(float));
+            if (p.v_last && step.is_last())
+                std::memcpy(p.v_last + step.b * w.d, pair + r * w.PAIR + w.d, w.d * sizeof(float));
         }
         multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups.at, ups.apart);
         for (int64_t r = 0; r < rows; ++r) w.activate(ups.row(r), a + r * w.H);
@@ -255,7 +270,10 @@ struct DriveBackward {
         const Kept kept = w.tape.rows(p.tape, p.batch * p.time).rows_from(row);
         const float* grad_f = p.dropout > 0 ? f : grad_m;
         // z = projection(norm_neuron(q))
-        for (int64_t r = 0; r < rows; ++r) scales[r] = w.norm_neuron(kept.q.row(r), hats + r * w.D, y + r * w.D);
+        for (int64_t r = 0; r < rows; ++r) {
+            kept.q.prefetch(r + 3);
+            scales[r] = w.norm_neuron(kept.q.row(r), hats + r * w.D, y + r * w.D);
+        }
         accumulate(grad_z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D);
         add_rows(grad_z, w.Z, rows, w.Z, sums.projection_bias);
         multiply(grad_z, w.Z, w.projection, whole, p.outputs, w.d, nullptr, grad_y, w.D);
@@ -298,22 +316,24 @@ struct DriveBackward {
             add_rows(grad_m, w.D, rows, w.D, sums.conv_bias);
             multiply(grad_m, w.D, w.conv, whole, w.d, 2 * w.d, nullptr, grad_pair, w.PAIR);
         }
-        for (int64_t r = rows - 1; r >= 0; --r) {
+        Step step(p, row + rows - 1);
+        for (int64_t r = rows - 1; r >= 0; --r, step.back()) {
             const float* sent = grad_pair + r * w.PAIR;
             for (int64_t j = 0; j < w.d; j += LANES) {
                 const Lanes own = load_part<float>(sent + w.d + j, w.d - j);
                 store(grad_v + j, carried ? own + load_part<float>(carried + j, w.d - j) : own);
             }
-            if (p.grad_v_last && w.is_last(row + r))
-                for (int64_t j = 0; j < w.d; ++j) grad_v[j] += p.grad_v_last[(row + r) / p.time * w.d + j];
+            if (p.grad_v_last && step.is_last())
+                for (int64_t j = 0; j < w.d; ++j) grad_v[j] += p.grad_v_last[step.b * w.d + j];
             float* grad_u = grad_m + r * w.D;
             w.norm_conv.back(grad_v, hat_conv + r * w.D, scale_conv[r], grad_u, sums.norms, sums.norms + w.D);
             each_part(w.d, p.grad_u + (row + r) * w.d, [&](int64_t j, int64_t lanes) {
                 return residual ? load(grad_u + j) + load_part<float>(residual + r * w.d + j, lanes) : load(grad_u + j);
             });
-            carried = !w.begins(row + r) && !w.is_first(row + r) ? sent : nullptr;
-            if (p.grad_first && w.is_first(row + r) && !w.begins(row + r))
-                std::memcpy(p.grad_first + (row + r) / p.time * w.d, sent, w.d * sizeof(float));
+            const bool sends = !w.begins(row + r);
+            carried = sends && !step.is_first() ? sent : nullptr;
+            if (p.grad_first && sends && step.is_first())
+                std::memcpy(p.grad_first + step.b * w.d, sent, w.d * sizeof(float));
         }
         if (carried) {  // to the block before, which overwrites it
             std::memcpy(next, carried, w.d * sizeof(float));  // behind it are zeros

@@ -71,7 +71,7 @@ struct Spread {
         threads = p.threads < most ? p.threads : most;
         if (threads < 1) threads = 1;
         together = p.output.weight && p.batch % threads && p.batch < 8 * threads;
-        stretch = together ? threads * 4 * BLOCK : rows;
+        stretch = together ? threads * 16 * BLOCK : rows;
         lanes = round_up((p.state + threads - 1) / threads, LANES);
         unit = together ? BLOCK : p.output.weight && p.time ? p.time : 1;
     }
