@@ -1,7 +1,9 @@
 """The theorems of "MinMax Recurrent Neural Cascades" (arXiv 2605.06384), in order, each as a check that runs.
 
 A number such as [882] is the line of the paper's LaTeX source at which the statement stands. Where the paper's text
-has a slip, the check is of what is right, and says so.
+has a slip, the check is of what is right, and says so. Some stand elsewhere: the monoid of steps, [6297] and [6508], in
+tests/ops/test_algebra.py; gradients against differences, [1153] first claim, in tests/ops/test_gradient.py; cascades of
+identity-reset semiautomata, [4058], in test_blocks.py.
 """
 
 import math
@@ -151,11 +153,6 @@ def test_a_cascade_of_semiautomata_is_a_cascade_of_units_in_floating_point_too(d
     assert prove(model, Machine.from_table(table, outputs)) >= len(states)
 
 
-def test_a_cascade_of_identity_reset_semiautomata_has_degree_one():
-    """[4058], the case of the group-free functions."""
-    assert cascade(3, [LATCH, LATCH], lambda states: states[1]).config.backbone.degree == 1
-
-
 # Expressivity: the theorem and its three claims.
 
 
@@ -259,23 +256,6 @@ def test_networks_of_degree_two_need_not_be_group_free():
 
 
 # Complexity, counted and not timed.
-
-
-@given(SEEDS, st.sampled_from([1, 2, 3]))
-def test_steps_form_a_monoid_that_acts_on_states(seed, n):
-    """[6297], [6508]: composition is associative, has an identity, and is what doing both steps does."""
-    r, s, x0 = steps(seed, 3, n)
-    a, b, c = ((r[:, t], s[:, t]) for t in range(3))
-
-    def same(one, other):
-        return all(torch.equal(p, q) for p, q in zip(one, other, strict=True))
-
-    assert same(algebra.compose(algebra.compose(a, b), c), algebra.compose(a, algebra.compose(b, c)))
-    neutral = algebra.identity(*a, low=-3, high=3)
-    assert same(algebra.compose(a, neutral), a)
-    assert same(algebra.compose(neutral, a), a)
-    assert torch.equal(algebra.apply(*neutral, x0), x0)
-    assert torch.equal(algebra.apply(*algebra.compose(a, b), x0), algebra.apply(*b, algebra.apply(*a, x0)))
 
 
 class Work(TorchDispatchMode):
@@ -449,14 +429,6 @@ def test_the_gradient_of_a_state_is_a_weighted_mean_of_what_drives_it(seed, T, n
     found = gradients(*steps(seed, T, n, ties=ties))
     assert all((each >= 0).all() for each in found)
     assert abs(sum(each.sum().item() for each in found) - 1) < 1e-12
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_almost_everywhere_it_is_the_gradient(n):
-    """[1153], first claim: where no two numbers are equal, it is what differences of the values give."""
-    for seed in range(5):
-        given = [each.requires_grad_() for each in steps(seed, 6, n, ties=False)]
-        assert torch.autograd.gradcheck(minmax_scan, given, eps=1e-7, atol=1e-5)
 
 
 @pytest.mark.parametrize("T", [10, 1000, 30_000])
