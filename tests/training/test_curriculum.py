@@ -217,17 +217,6 @@ def test_what_watches_sees_every_step_and_a_display_is_silent_without_a_terminal
     assert capfd.readouterr() == ("", "")
 
 
-def test_s3_is_learnt_by_units_that_select_and_then_right_far_beyond_the_longest_word():
-    task = WordProblem("S3")
-    model = small(6, degree=3, units=12)
-    nn.init.normal_(model.embedding.weight)
-    found = learn_by_length(model, task, LengthCurriculum(longest=16, tokens=512, steps=600), seed=0)
-    assert found.learnt
-    tokens, targets = task.sample("evaluation", 0, rows=1, length=2000)
-    with torch.no_grad():
-        assert (model.eval()(tokens)[0].argmax(-1) == targets).float().mean() > 0.999
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("shortest", 0), ("tokens", 0), ("rows", 0), ("right", 0), ("learning_rate", 0.0), ("clip", -1.0), ("seconds", 0),

@@ -62,10 +62,6 @@ def until_proved(folder, **options):
     return attempt.model, attempt
 
 
-class CutOffError(Exception):
-    pass
-
-
 def signal_at(step):
     def watch(progress):
         if progress.step == step:

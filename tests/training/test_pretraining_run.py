@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pretraining_cases import make_corpus, tiny, without_time
+from pretraining_cases import CutOffError, cut_off_after, make_corpus, tiny, without_time
 from pretraining_worker import die_before_the_record, run_quietly
 from safetensors.torch import load_file
 from torch import nn
@@ -63,18 +63,6 @@ def assert_same_run(one, other):
         assert path.read_text() == (other / "validation" / path.name).read_text()
 
 
-class CutOffError(Exception):
-    pass
-
-
-def cut_off_after(step):
-    def watch(progress):
-        if progress.step == step:
-            raise CutOffError
-
-    return watch
-
-
 def test_a_run_leaves_metrics_validations_checkpoints_events_a_model_and_a_record(whole, corpus):
     assert steps_of(whole / "checkpoints") == []  # a finished run needs none
     assert [line["step"] for line in metrics(whole)] == [1, 2, 3, 3, 4, 5, 6, 6]
@@ -99,11 +87,9 @@ def test_a_run_leaves_metrics_validations_checkpoints_events_a_model_and_a_recor
     assert all(config[name] == asked[name] for name in asked if name != "model")
 
 
-def test_a_finished_run_is_not_run_again_and_another_config_is_refused(whole, corpus, monkeypatch):
+def test_a_finished_run_is_not_run_again(whole, corpus, monkeypatch):
     monkeypatch.setattr(loop.Training, "run", None)
     assert pretrain(tiny(), corpus, whole) == json.loads((whole / "record.json").read_text())
-    with pytest.raises(ValueError, match=r"another config: seed is 0 there and 1 here\. Choose another"):
-        pretrain(tiny(seed=1), corpus, whole)
 
 
 def test_a_run_of_another_config_or_other_tokens_is_refused_and_left_alone(corpus, tmp_path):
@@ -138,6 +124,7 @@ def test_a_run_cut_off_after_a_step_ends_bit_equal(step, whole, corpus, tmp_path
 
 CASES = {
     "tbptt": {"tbptt": 4},
+    "muon": {"optimizer": OptimizerConfig(learning_rate=1e-2, name="muon", weight_decay=((0, 0.1), (4, 0.0)))},
     "bfloat16": {"precision": "bfloat16"},
     "gradient checkpointing": {"gradient_checkpointing": True},
     "transformer": {"model": ModelConfig(kind="transformer", options={"n_layers": 2, "width": 8, "heads": 2})},
@@ -161,11 +148,6 @@ def test_every_kind_of_run_goes_on_bit_equal_and_its_model_can_be_read(name, cor
     logits, _ = model(torch.zeros(1, 3, dtype=torch.long))
     assert logits.shape == (1, 3, 8)
     assert not model.training
-
-
-def test_gradient_checkpointing_changes_nothing(whole, corpus, tmp_path):
-    pretrain(tiny(gradient_checkpointing=True), corpus, tmp_path / "run", peak=1.0)
-    assert metrics(tmp_path / "run") == metrics(whole)
 
 
 def test_accumulation_is_one_large_batch(corpus, tmp_path):
@@ -223,42 +205,22 @@ def test_a_model_learns_what_there_is(corpus, tmp_path):
 
 
 def test_a_broken_last_checkpoint_is_told_of_and_the_one_before_is_used(whole, corpus, tmp_path):
-    for number, damage in enumerate((corrupt, shorten, remove, garble)):
-        out = tmp_path / str(number)
-        with pytest.raises(CutOffError):
-            pretrain(tiny(), corpus, out, watch=cut_off_after(5), peak=1.0)
-        assert steps_of(out / "checkpoints") == [2, 4]
-        damage(out / "checkpoints" / "00000004")
-        told = []
-        pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
-        assert "00000004 is broken" in told[0]
-        assert told[1] == "resuming after step 2"
-        assert_same_run(whole, out)
-
-
-def corrupt(path):
-    content = bytearray((path / "optimizer.safetensors").read_bytes())
-    content[-1] ^= 1
-    (path / "optimizer.safetensors").write_bytes(content)
-
-
-def shorten(path):
-    content = (path / "model.safetensors").read_bytes()
-    (path / "model.safetensors").write_bytes(content[: len(content) // 2])
-
-
-def remove(path):
-    (path / "model.safetensors").unlink()
-
-
-def garble(path):
-    (path / "checkpoint.json").write_text("{")
+    out = tmp_path / "run"
+    with pytest.raises(CutOffError):
+        pretrain(tiny(), corpus, out, watch=cut_off_after(5), peak=1.0)
+    assert steps_of(out / "checkpoints") == [2, 4]
+    (out / "checkpoints" / "00000004" / "optimizer.safetensors").unlink()
+    told = []
+    pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
+    assert "00000004 is broken" in told[0]
+    assert told[1] == "resuming after step 2"
+    assert_same_run(whole, out)
 
 
 def test_if_no_checkpoint_is_whole_nothing_is_begun_anew_in_silence(corpus, tmp_path):
     with pytest.raises(CutOffError):
         pretrain(tiny(), corpus, tmp_path / "run", watch=cut_off_after(3), peak=1.0)
-    remove(tmp_path / "run" / "checkpoints" / "00000002")
+    (tmp_path / "run" / "checkpoints" / "00000002" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"no checkpoint in .* is whole"):
         pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
 
