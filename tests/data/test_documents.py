@@ -169,7 +169,7 @@ def test_parquet_that_unpacks_to_far_more_than_text_does_is_an_error(tmp_path, m
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.txt.zst").write_bytes(zstandard.compress(b"a"))
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
-    with pytest.raises(ImportError, match=r"this file needs zstandard: pip install 'latchwork\[lm\]'"):
+    with pytest.raises(ImportError, match=r"zstandard is missing: pip install 'latchwork\[lm\]'"):
         list(TextFile(tmp_path / "a.txt.zst"))
 
 

@@ -7,9 +7,8 @@ from torch.nn import functional as F
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, InductionHeads, Latching
 from latchwork.training import TRAINERS, TrainingProtocol, train
-from latchwork.training.groups import ends_of, groups
 from latchwork.training.network import ModelWithLoss
-from latchwork.training.plans.epochs import Epochs
+from latchwork.training.plans.epochs import Epochs, ends_of, groups
 
 SHORT = TrainingProtocol(sequences=96, validation_sequences=8, epochs=2)
 
