@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from model_cases import make_model, make_tokens
 from torch import nn
 
-from latchwork.models import generation
 from latchwork.models.int8 import Int8Embedding, Int8Linear, quantize_int8, round_rows
 from latchwork.ops.cpu import matvec
 from reset_cases import make_reset
@@ -154,16 +153,6 @@ def test_generation_takes_the_best_token_of_the_logits(variant, calls):
     chosen = logits[:, 2:-1].gather(2, found.unsqueeze(2)).squeeze(2)
     assert (chosen >= logits[:, 2:-1].amax(2) - 1e-4).all()
     assert any(calls)
-
-
-def test_generation_draws_with_a_seed_and_from_prompts_of_any_length():
-    made = quantize_int8(make_float_model())
-    prompts = [[1, 2, 3], [4]]
-    first, second = (made.generate(prompts, 5, seed=3, top_k=4, top_p=0.9) for _ in range(2))
-    assert torch.equal(first, second)
-    assert first.shape == (2, 5)
-    assert made.generate(prompts, 0).shape == (2, 0)
-    assert len(list(generation.generate_stream(made, prompts, 3, temperature=0))) == 3
 
 
 def bytes_of(model):
