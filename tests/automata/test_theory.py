@@ -12,7 +12,7 @@ import numpy
 import pytest
 import torch
 from group_cases import symmetric
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from network_cases import all_words, answers, prove
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -38,6 +38,7 @@ from latchwork.ops.torch import scan as parallel
 from machine_cases import machines, random_machine
 
 SEEDS = st.integers(0, 10**6)
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 PARITY = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
 
 
@@ -139,7 +140,7 @@ THREE = Component([[0, 1], [1, 2], [2, 0]], lambda symbol, before: before[0])  #
 LAST = Component([[0, 1], [0, 1]], lambda symbol, before: int(before[1] == 2))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_cascade_of_semiautomata_is_a_cascade_of_units_in_floating_point_too(dtype):
     """[4058], [4148], [4246]: dimension one for identity-reset, else at most the number of states."""
     model = cascade(3, [LATCH, THREE, LAST], lambda states: 6 * states[0] + 2 * states[1] + states[2]).to(dtype)
@@ -156,21 +157,14 @@ def test_a_cascade_of_semiautomata_is_a_cascade_of_units_in_floating_point_too(d
 # Expressivity: the theorem and its three claims.
 
 
-@given(machines(states=4, symbols=2, outputs=2))
-def test_every_regular_function_has_a_network_of_its_degree(machine):
-    """[830], first claim [4289]; the degree is that of [819]."""
+@example(random_machine(0, 5, outputs=3), torch.bfloat16)
+@given(machines(states=4, symbols=2), st.sampled_from(DTYPES))
+def test_every_regular_function_has_a_network_of_its_degree_in_floating_point_too(machine, dtype):
+    """[830], [4669], first claims [4289]; the degree is that of [819]."""
     smallest = machine.minimise()
-    model = compile(smallest, "cascade", groups="series")
+    model = compile(smallest, "cascade", groups="series").to(dtype)
     assert model.config.backbone.degree == degree(smallest)
     assert prove(model, machine) >= smallest.n_states
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("seed", range(3))
-def test_every_regular_function_has_a_floating_point_network_of_its_degree(dtype, seed):
-    """[4669], first claim."""
-    machine = random_machine(seed, 5, outputs=3)
-    assert prove(compile(machine, "cascade", groups="series").to(dtype), machine)
 
 
 @given(SEEDS, st.sampled_from([1, 3]))
@@ -282,17 +276,11 @@ def work(run, *args):
     return counted.count
 
 
-@pytest.mark.parametrize("T", [1, 7, 64])
-def test_the_sequential_work_is_two_operations_for_each_entry_of_r(T):
-    """[1048], [5513]: O(T N^2). One minimum and one maximum for each entry of R."""
-    for n in (1, 2, 5, 8):
-        r, s, x0 = steps(0, T, n)
-        assert work(reference_scan, r, s, x0) == 2 * T * n**2
-
-
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_a_composition_takes_work_of_the_cube_of_the_dimension(n):
-    """[6188]: O(n^3)."""
+def test_a_step_takes_work_of_the_square_of_the_dimension_and_a_composition_of_its_cube(n):
+    """[1048], [5513]: O(T N^2), one minimum and one maximum for each entry of R. [6188]: O(n^3)."""
+    for T in (1, 7, 64):
+        assert work(reference_scan, *steps(0, T, n)) == 2 * T * n**2
     r, s, _ = steps(0, 2, n)
     count = work(algebra.compose, (r[:, 0], s[:, 0]), (r[:, 1], s[:, 1]))
     assert count == (3 if n == 1 else n**2 * (2 * n - 1) + 2 * n**2)

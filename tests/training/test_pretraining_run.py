@@ -54,6 +54,12 @@ def weights(folder):
     return load_file(folder / "model" / "model.safetensors")
 
 
+def cut_off(step, corpus, out, config=None):
+    """Begin or resume a run in out, which ends after this step."""
+    with pytest.raises(CutOffError):
+        pretrain(config or tiny(), corpus, out, watch=cut_off_after(step), peak=1.0)
+
+
 def assert_same_run(one, other):
     first, second = weights(one), weights(other)
     assert set(first) == set(second)
@@ -94,28 +100,20 @@ def test_a_finished_run_is_not_run_again(whole, corpus, monkeypatch):
 
 def test_a_run_of_another_config_or_other_tokens_is_refused_and_left_alone(corpus, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(CutOffError):
-        pretrain(tiny(), corpus, out, watch=cut_off_after(3), peak=1.0)
+    cut_off(3, corpus, out)
     before = (out / "manifest.json").read_text()
     with pytest.raises(ValueError, match="holds a run of another config"):
         pretrain(tiny(seed=1), corpus, out)
-    with pytest.raises(ValueError, match="holds a run of another config"):
+    with pytest.raises(ValueError, match=r"another config: corpus\.train is \d+ there and \d+ here"):
         pretrain(tiny(), make_corpus(tmp_path / "other", seed=1), out)
     assert (out / "manifest.json").read_text() == before
     assert steps_of(out / "checkpoints") == [2]
 
 
-def test_a_vocabulary_that_is_not_the_configs_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"wants a corpus with a vocabulary of 9; .* has 8"):
-        pretrain(tiny(vocabulary=9), corpus, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 6])
 def test_a_run_cut_off_after_a_step_ends_bit_equal(step, whole, corpus, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(CutOffError):
-        pretrain(tiny(), corpus, out, watch=cut_off_after(step), peak=1.0)
+    cut_off(step, corpus, out)
     told = []
     pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
     assert told[0].startswith("step 3" if step < 3 else f"resuming after step {(step - 1) // 2 * 2:,}")
@@ -140,8 +138,7 @@ def test_every_kind_of_run_goes_on_bit_equal_and_its_model_can_be_read(name, cor
     one, other = tmp_path / "one", tmp_path / "other"
     pretrain(config, corpus, one, peak=1.0)
     for step in (3, 6):  # within a stream of windows, and where the number of rows changes
-        with pytest.raises(CutOffError):
-            pretrain(config, corpus, other, watch=cut_off_after(step), peak=1.0)
+        cut_off(step, corpus, other, config)
     pretrain(config, corpus, other, peak=1.0)
     assert_same_run(one, other)
     model = load_model(one / "model")
@@ -206,8 +203,7 @@ def test_a_model_learns_what_there_is(corpus, tmp_path):
 
 def test_a_broken_last_checkpoint_is_told_of_and_the_one_before_is_used(whole, corpus, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(CutOffError):
-        pretrain(tiny(), corpus, out, watch=cut_off_after(5), peak=1.0)
+    cut_off(5, corpus, out)
     assert steps_of(out / "checkpoints") == [2, 4]
     (out / "checkpoints" / "00000004" / "optimizer.safetensors").unlink()
     told = []
@@ -218,27 +214,26 @@ def test_a_broken_last_checkpoint_is_told_of_and_the_one_before_is_used(whole, c
 
 
 def test_if_no_checkpoint_is_whole_nothing_is_begun_anew_in_silence(corpus, tmp_path):
-    with pytest.raises(CutOffError):
-        pretrain(tiny(), corpus, tmp_path / "run", watch=cut_off_after(3), peak=1.0)
+    cut_off(3, corpus, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "00000002" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"no checkpoint in .* is whole"):
         pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_checkpoint(corpus, tmp_path, monkeypatch):
-    real = Steps.loss
+def test_a_loss_that_is_not_a_number_stops_the_run_and_leaves_weights_and_checkpoints(corpus, tmp_path, monkeypatch):
+    real, trained = Steps.loss, []
 
     def spoil(self, network, batch):
+        trained[:] = network.parameters()
         found = real(self, network, batch)
         return replace(found, loss=found.loss * float("nan")) if self.step == 4 else found
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Steps, "loss", spoil)
-        with pytest.raises(loop.DivergedError, match=r"step 5: the loss is nan and the norm of its gradient nan"):
-            pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
+    monkeypatch.setattr(Steps, "loss", spoil)
+    with pytest.raises(loop.DivergedError, match=r"step 5: the loss is nan and the norm of its gradient nan"):
+        pretrain(tiny(), corpus, tmp_path / "run", peak=1.0)
     assert steps_of(tmp_path / "run" / "checkpoints") == [2, 4]
-    for each in load_file(tmp_path / "run" / "checkpoints" / "00000004" / "model.safetensors").values():
-        assert each.isfinite().all()
+    saved = load_file(tmp_path / "run" / "checkpoints" / "00000004" / "model.safetensors")
+    assert all(each.isfinite().all() for each in (*trained, *saved.values()))
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run(corpus, tmp_path, monkeypatch):
@@ -321,37 +316,25 @@ def test_a_compiled_run_is_captured_as_one_graph_and_gives_the_same_losses(corpu
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("step", range(1, 7))
-def test_a_signal_saves_at_its_step_and_the_run_ends_bit_equal(step, whole, corpus, tmp_path):
-    out = tmp_path / "run"
+@pytest.mark.parametrize(
+    ("step", "doing"), [*((step, "") for step in range(1, 7)), (3, "validating"), (6, "validating")]
+)
+def test_a_signal_saves_at_its_step_and_the_run_ends_bit_equal(step, doing, whole, corpus, tmp_path):
+    """It does not wait for a validation, which is made when the run resumes."""
+    out, shown = tmp_path / "run", []
 
     def stop(progress):
-        if (progress.step, progress.text) == (step, ""):
+        if progress.step == step and progress.text.partition(" ")[0] == doing:
+            shown.append(progress.text)
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stopped, match="stopped by SIGTERM"):
         pretrain(tiny(), corpus, out, watch=stop, peak=1.0)
+    assert len(shown) == 1  # of the three batches of a validation
     assert steps_of(out / "checkpoints")[-1] == step
     told = []
     pretrain(tiny(), corpus, out, tell=told.append, peak=1.0)
     assert told[0] == f"resuming after step {step}"
-    assert_same_run(whole, out)
-
-
-@pytest.mark.parametrize("step", [3, 6])
-def test_a_signal_does_not_wait_for_a_validation_which_is_made_when_the_run_resumes(step, whole, corpus, tmp_path):
-    out, shown = tmp_path / "run", []
-
-    def stop(progress):
-        if progress.step == step and progress.text.startswith("validating"):
-            shown.append(progress.text)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(Stopped):
-        pretrain(tiny(), corpus, out, watch=stop, peak=1.0)
-    assert len(shown) == 1  # of three batches
-    assert steps_of(out / "checkpoints")[-1] == step
-    pretrain(tiny(), corpus, out, peak=1.0)
     assert_same_run(whole, out)
 
 
@@ -385,20 +368,25 @@ def test_a_finished_run_of_another_corpus_is_refused(whole, tmp_path, corpus):
     write_corpus(tmp_path / "backwards", text.tokenizer, *splits, shard_tokens=500)
     with pytest.raises(ValueError, match=r"another config: corpus\.sha256 is '\w+' there and '\w+' here"):
         pretrain(tiny(), tmp_path / "backwards", whole)
-    with pytest.raises(ValueError, match=r"another config: corpus\.train is \d+ there and \d+ here"):
-        pretrain(tiny(), make_corpus(tmp_path / "other", seed=1), whole)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "error", "message"),
     [
-        ({"batch": BatchConfig(micro=10**12, context=8)}, "tiny needs 64,000 GB at least; this machine has"),
-        ({"model": replace(tiny().model, options={**tiny().model.options, "n_layers": 10**9})}, "tiny needs"),
-        ({"model": ModelConfig(kind="gru", options={"n_layers": 1, "width": 1 << 18})}, "tiny needs"),
+        ({"vocabulary": 9}, ValueError, r"wants a corpus with a vocabulary of 9; .* has 8"),
+        (
+            {"batch": BatchConfig(micro=10**12, context=8)},
+            MemoryError,
+            "tiny needs 64,000 GB at least; this machine has",
+        ),
+        ({"model": replace(tiny().model, options={**tiny().model.options, "n_layers": 10**9})}, MemoryError, "needs"),
+        ({"model": ModelConfig(kind="gru", options={"n_layers": 1, "width": 1 << 18})}, MemoryError, "tiny needs"),
     ],
 )
-def test_a_run_that_cannot_fit_the_machine_is_refused_before_anything_is_made(changes, message, corpus, tmp_path):
-    with pytest.raises(MemoryError, match=message):
+def test_what_fits_neither_corpus_nor_machine_is_refused_before_anything_is_made(
+    changes, error, message, corpus, tmp_path
+):
+    with pytest.raises(error, match=message):
         pretrain(tiny(**changes), corpus, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
