@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEEPEST = 500  # operators inside each other: equality is recursive
 COMPARISONS = ("<=", "<", ">=", ">", "==", "!=")
 ARITHMETIC = ("+", "-", "*", "/")
+TERMS = ("signal", "parameter", "constant", *ARITHMETIC, "minus", "abs", "sqrt", "exp", "pow")
 FUNCTIONS = ("abs", "sqrt", "exp", "pow", "rise", "fall")  # printed as calls
 CONNECTIVES = ("and", "or", "implies", "iff", "xor")
 STEPS = {"prev": -1, "s_prev": -1, "next": 1, "s_next": 1}  # weak ones are true beyond the trace, strong ones false
