@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from latchwork.automata import Machine
-from machine_cases import semiautomaton
+from latchwork.tasks import make_task
+from machine_cases import random_machine, semiautomaton
 
 
 def permutation(points: int, *cycles) -> tuple[int, ...]:
@@ -97,4 +100,15 @@ GROUPS = {  # name: generators, order, factors as (order, points), degree
     "M11": ([permutation(11, range(11)), permutation(11, (2, 6, 10, 7), (3, 9, 4, 5))], 7920, [(7920, 11)], 11),
     "S8": (symmetric(8), 40320, [(2, 2), (20160, 8)], 8),
     "S10": (symmetric(10), 3628800, [(2, 2), (1814400, 10)], 10),
+}
+MAPS = tuple(product(range(3), repeat=3))  # all of three points
+MACHINES = {  # that a cascade is made of
+    **{f"T{n}": transformations(n) for n in (2, 3, 4, 5)},
+    **{name: semiautomaton(*GROUPS[name][0]) for name in ("S3", "D4", "S4", "A5", "S5", "C12")},
+    **{f"random {n}, {seed}": random_machine(seed, n) for n in (4, 5, 6, 7) for seed in range(6)},
+    **{
+        name: Machine.from_task(make_task(name)).minimise()
+        for name in ("latching(4)", "sequences(2)", "fflm(0.8)", "word_problem(S3)", "tomita(3)", "modular_arithmetic")
+    },
+    "one state": Machine.from_table([[0, 0]], [[0, 1]]),
 }

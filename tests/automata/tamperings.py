@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from latchwork import minmax_scan
-from latchwork.models import MinMaxRNC_LM
 from latchwork.models.int8 import quantize_int8
 from latchwork.modules import feedforward, linear
 from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, matrix, scalar, selection
@@ -28,6 +27,16 @@ TAMPERINGS = {}
 def tampering(function):
     TAMPERINGS[function.__name__] = function
     return function
+
+
+def settings(**changes):
+    """Tamperings that need no monkeypatch and return nothing, by name."""
+    for name, change in changes.items():
+
+        def tamper(model, monkeypatch, change=change):
+            change(model)
+
+        TAMPERINGS[name] = tamper
 
 
 def first(model):
@@ -74,31 +83,19 @@ def turn(module, inputs, output):
     return (-output[0], *output[1:]) if isinstance(output, tuple) else -output
 
 
-def hook(name, find):
-    TAMPERINGS[f"forward_hook_on_{name}"] = lambda model, _: find(model).register_forward_hook(turn) and None
-
-
-hook("the_ffn", lambda model: first(model).ffn)
-hook("the_head", lambda model: model.head)
-hook("the_model", lambda model: model)
-hook("the_embedding", lambda model: model.embedding)
-hook("a_layer", first)
-hook("the_neuron", lambda model: first(model).neuron)
-
-
-@tampering
-def pre_hook_on_the_head(model, monkeypatch):
-    model.head.register_forward_pre_hook(lambda module, inputs: (-inputs[0],))
-
-
-@tampering
-def pre_hook_with_keywords_on_a_layer(model, monkeypatch):
-    first(model).register_forward_pre_hook(lambda module, inputs, given: (inputs, given), with_kwargs=True)
-
-
-@tampering
-def backward_hook_on_the_ffn(model, monkeypatch):
-    first(model).ffn.register_full_backward_hook(lambda *_: None)
+settings(
+    forward_hook_on_the_ffn=lambda model: first(model).ffn.register_forward_hook(turn),
+    forward_hook_on_the_head=lambda model: model.head.register_forward_hook(turn),
+    forward_hook_on_the_model=lambda model: model.register_forward_hook(turn),
+    forward_hook_on_the_embedding=lambda model: model.embedding.register_forward_hook(turn),
+    forward_hook_on_a_layer=lambda model: first(model).register_forward_hook(turn),
+    forward_hook_on_the_neuron=lambda model: first(model).neuron.register_forward_hook(turn),
+    pre_hook_on_the_head=lambda model: model.head.register_forward_pre_hook(lambda module, inputs: (-inputs[0],)),
+    pre_hook_with_keywords_on_a_layer=lambda model: first(model).register_forward_pre_hook(
+        lambda module, inputs, given: (inputs, given), with_kwargs=True
+    ),
+    backward_hook_on_the_ffn=lambda model: first(model).ffn.register_full_backward_hook(lambda *_: None),
+)
 
 
 @tampering
@@ -116,46 +113,44 @@ def pre_hook_on_all_modules(model, monkeypatch):
 # Exchanged parts
 
 
-@tampering
-def bias_added_to_the_head(model, monkeypatch):
-    model.head.bias = nn.Parameter(torch.arange(model.vocab_size).float() * 100)
+def subclass(module, **methods):
+    """Make of a module one of a class of the same name; a method gets what the class's own would return."""
+    kind = type(module)
+    own = {
+        name: lambda self, *given, f=f, name=name: f(getattr(kind, name)(self, *given)) for name, f in methods.items()
+    }
+    module.__class__ = type(kind.__name__, (kind,), own)
 
 
-@tampering
-def ffn_of_a_subclass(model, monkeypatch):
-    kind = type(first(model).ffn)
-    first(model).ffn.__class__ = type(kind.__name__, (kind,), {"forward": lambda self, u: -kind.forward(self, u)})
+def another_norm(norm):
+    return nn.LayerNorm(8) if isinstance(norm, nn.Identity) else nn.Identity()
 
 
-@tampering
-def model_of_a_subclass(model, monkeypatch):
-    model.__class__ = type("MinMaxRNC_LM", (MinMaxRNC_LM,), {})
-
-
-@tampering
-def head_of_plain_torch(model, monkeypatch):
-    model.head = nn.Linear(model.head.in_features, model.vocab_size, bias=False)
-
-
-@tampering
-def norm_exchanged(model, monkeypatch):
-    norm = model.backbone.norm_postlayers
-    model.backbone.norm_postlayers = nn.LayerNorm(8) if isinstance(norm, nn.Identity) else nn.Identity()
-
-
-@tampering
-def dropout_exchanged(model, monkeypatch):
-    first(model).neuron.dropout = nn.Tanh()
-
-
-@tampering
-def layer_added(model, monkeypatch):
-    model.backbone.layers.append(copy.deepcopy(first(model)))
-
-
-@tampering
-def layer_taken_away(model, monkeypatch):
-    del model.backbone.layers[-1]
+settings(
+    bias_added_to_the_head=lambda model: setattr(
+        model.head, "bias", nn.Parameter(torch.arange(model.vocab_size).float() * 100)
+    ),
+    ffn_of_a_subclass=lambda model: subclass(first(model).ffn, forward=torch.neg),
+    model_of_a_subclass=lambda model: subclass(model),
+    head_of_plain_torch=lambda model: setattr(
+        model, "head", nn.Linear(model.head.in_features, model.vocab_size, bias=False)
+    ),
+    norm_exchanged=lambda model: setattr(
+        model.backbone, "norm_postlayers", another_norm(model.backbone.norm_postlayers)
+    ),
+    dropout_exchanged=lambda model: setattr(first(model).neuron, "dropout", nn.Tanh()),
+    layer_added=lambda model: model.backbone.layers.append(copy.deepcopy(first(model))),
+    layer_taken_away=lambda model: model.backbone.layers.pop(-1),
+    layers_shadowed=lambda model: vars(model.backbone).update(layers=nn.ModuleList([])),
+    parameter_added=lambda model: setattr(first(model).ffn.up, "scale", nn.Parameter(torch.ones(1))),
+    buffer_added=lambda model: model.register_buffer("scale", torch.ones(1)),
+    module_added=lambda model: setattr(model.backbone, "more", nn.Linear(2, 2)),
+    ffn_bias_taken_away=lambda model: setattr(first(model).ffn.up, "bias", None),
+    compiled_in_place=lambda model: model.compile(backend="eager"),
+)
+TAMPERINGS["int8"] = lambda model, _: quantize_int8(model)
+TAMPERINGS["compiled_by_torch"] = lambda model, _: torch.compile(model, backend="eager")
+TAMPERINGS["wrapped_for_data_parallel_training"] = lambda model, _: nn.DataParallel(model)
 
 
 @tampering
@@ -166,26 +161,6 @@ def layers_in_a_list(model, monkeypatch):
 
 
 @tampering
-def layers_shadowed(model, monkeypatch):
-    vars(model.backbone)["layers"] = nn.ModuleList([])
-
-
-@tampering
-def parameter_added(model, monkeypatch):
-    first(model).ffn.up.scale = nn.Parameter(torch.ones(1))
-
-
-@tampering
-def buffer_added(model, monkeypatch):
-    model.register_buffer("scale", torch.ones(1))
-
-
-@tampering
-def module_added(model, monkeypatch):
-    model.backbone.more = nn.Linear(2, 2)
-
-
-@tampering
 def buffer_made_a_parameter(model, monkeypatch):
     neuron = first(model).neuron
     x0 = neuron.x0.detach()
@@ -193,54 +168,22 @@ def buffer_made_a_parameter(model, monkeypatch):
     neuron.x0 = nn.Parameter(x0)
 
 
-@tampering
-def ffn_bias_taken_away(model, monkeypatch):
-    first(model).ffn.up.bias = None
-
-
-@tampering
-def int8(model, monkeypatch):
-    return quantize_int8(model)
-
-
-@tampering
-def compiled_by_torch(model, monkeypatch):
-    return torch.compile(model, backend="eager")
-
-
-@tampering
-def compiled_in_place(model, monkeypatch):
-    model.compile(backend="eager")
-
-
-@tampering
-def wrapped_for_data_parallel_training(model, monkeypatch):
-    return nn.DataParallel(model)
-
-
 # Methods
 
 
-@tampering
-def forward_of_the_ffn_patched(model, monkeypatch):
-    first(model).ffn.forward = lambda u: -u
-
-
-@tampering
-def forward_of_the_model_patched(model, monkeypatch):
+def patch_forward(model):
     forward = model.forward
     model.forward = lambda tokens, *given, **more: turn(None, None, forward(tokens, *given, **more))
 
 
-@tampering
-def logits_patched(model, monkeypatch):
-    model.logits = lambda y, tokens: -model.head(y)
-
-
-@tampering
-def start_patched(model, monkeypatch):
-    neuron = first(model).neuron
-    neuron.start = lambda: -MinMaxNeuron.start(neuron)
+settings(
+    forward_of_the_ffn_patched=lambda model: setattr(first(model).ffn, "forward", lambda u: -u),
+    forward_of_the_model_patched=patch_forward,
+    logits_patched=lambda model: setattr(model, "logits", lambda y, tokens: -model.head(y)),
+    start_patched=lambda model: setattr(first(model).neuron, "start", lambda: -MinMaxNeuron.start(first(model).neuron)),
+    a_cell_of_a_subclass=lambda model: subclass(first(model).neuron.cells[0], start=torch.neg),
+    a_cell_with_a_method_of_its_own=lambda model: setattr(first(model).neuron.cells[0], "start", torch.neg),
+)
 
 
 @tampering
@@ -290,80 +233,67 @@ class Negative(nn.Module):
         return -weight
 
 
-@tampering
-def parametrized_output(model, monkeypatch):
-    parametrize.register_parametrization(first(model).neuron.output, "weight", Negative())
-
-
-@tampering
-def parametrized_head(model, monkeypatch):
-    parametrize.register_parametrization(model.head, "weight", Negative())
-
-
-@tampering
-def weight_norm(model, monkeypatch):
-    parametrizations.weight_norm(first(model).ffn.up)
-
-
-@tampering
-def spectral_norm(model, monkeypatch):
-    parametrizations.spectral_norm(first(model).ffn.up)
-
-
-@tampering
-def pruned_by_torch(model, monkeypatch):
-    prune.l1_unstructured(first(model).neuron.output, "weight", amount=0.5)
+settings(
+    parametrized_output=lambda model: parametrize.register_parametrization(
+        first(model).neuron.output, "weight", Negative()
+    ),
+    parametrized_head=lambda model: parametrize.register_parametrization(model.head, "weight", Negative()),
+    weight_norm=lambda model: parametrizations.weight_norm(first(model).ffn.up),
+    spectral_norm=lambda model: parametrizations.spectral_norm(first(model).ffn.up),
+    pruned_by_torch=lambda model: prune.l1_unstructured(first(model).neuron.output, "weight", amount=0.5),
+)
 
 
 # Numbers and settings of parts
-
-
-def setting(name, change):
-    def tamper(model, monkeypatch):
-        change(model)
-
-    TAMPERINGS[name] = tamper
 
 
 def norms(model):
     return [each for each in model.modules() if isinstance(each, (nn.LayerNorm, nn.RMSNorm, nn.Identity))]
 
 
-setting("eps_of_a_norm", lambda model: setattr(norms(model)[0], "eps", 10.0))
-setting("shape_of_a_norm", lambda model: setattr(norms(model)[-1], "normalized_shape", (1,)))
-setting("activation", lambda model: setattr(first(model).ffn, "act_fn", "gelu"))
-setting("levels", lambda model: setattr(first(model).neuron, "levels", 5))
-setting("levels_as_a_float", lambda model: setattr(first(model).neuron, "levels", 3.0))
-setting("output_gate", lambda model: setattr(first(model).neuron, "output_gate", True))
-setting("degree", lambda model: setattr(first(model).neuron, "degree", 4))
-setting("widths", lambda model: first(model).neuron.widths.append(1))
-setting("sizes", lambda model: first(model).neuron.sizes.append(1))
-setting("temperature", lambda model: setattr(first(model).neuron.cells[0], "temperature", float("nan")))
-setting("max_norm", lambda model: setattr(model.embedding, "max_norm", 0.1))
-setting("padding_idx", lambda model: setattr(model.embedding, "padding_idx", 0))
-setting("vocab_size", lambda model: setattr(model, "vocab_size", model.vocab_size + 1))
-setting("vocab_size_none", lambda model: setattr(model, "vocab_size", None))
-setting("config_none", lambda model: setattr(model, "config", None))
-setting("attribute_added", lambda model: setattr(first(model), "skip", True))
-setting("hook_table_missing", lambda model: vars(model.head).pop("_forward_hooks"))
-setting("a_module_missing", lambda model: model._modules.pop("head_dropout"))
+def untie(model):
+    model.config = replace(model.config, tie_weights=True)
+    model.head.weight = nn.Parameter(model.embedding.weight.detach().clone())
 
 
-@tampering
-def a_cell_with_other_levels(model, monkeypatch):
-    first(model).neuron.cells[0].levels = 7
+def train(model, part):
+    part.p = 0.5
+    model.train()
 
 
-@tampering
-def a_cell_of_a_subclass(model, monkeypatch):
-    cells = first(model).neuron.cells
-    kind = type(cells[0])
-    cells[0].__class__ = type(kind.__name__, (kind,), {"start": lambda self, x0: -kind.start(self, x0)})
-
-
-@tampering
-def a_cell_with_a_method_of_its_own(model, monkeypatch):
-    first(model).neuron.cells[0].start = lambda x0: -x0
+settings(
+    eps_of_a_norm=lambda model: setattr(norms(model)[0], "eps", 10.0),
+    shape_of_a_norm=lambda model: setattr(norms(model)[-1], "normalized_shape", (1,)),
+    activation=lambda model: setattr(first(model).ffn, "act_fn", "gelu"),
+    levels=lambda model: setattr(first(model).neuron, "levels", 5),
+    levels_as_a_float=lambda model: setattr(first(model).neuron, "levels", 3.0),
+    output_gate=lambda model: setattr(first(model).neuron, "output_gate", True),
+    degree=lambda model: setattr(first(model).neuron, "degree", 4),
+    widths=lambda model: first(model).neuron.widths.append(1),
+    sizes=lambda model: first(model).neuron.sizes.append(1),
+    temperature=lambda model: setattr(first(model).neuron.cells[0], "temperature", float("nan")),
+    max_norm=lambda model: setattr(model.embedding, "max_norm", 0.1),
+    padding_idx=lambda model: setattr(model.embedding, "padding_idx", 0),
+    vocab_size=lambda model: setattr(model, "vocab_size", model.vocab_size + 1),
+    vocab_size_none=lambda model: setattr(model, "vocab_size", None),
+    config_none=lambda model: setattr(model, "config", None),
+    attribute_added=lambda model: setattr(first(model), "skip", True),
+    hook_table_missing=lambda model: vars(model.head).pop("_forward_hooks"),
+    a_module_missing=lambda model: model._modules.pop("head_dropout"),
+    a_cell_with_other_levels=lambda model: setattr(first(model).neuron.cells[0], "levels", 7),
+    config_replaced=lambda model: setattr(
+        model, "config", replace(model.config, backbone=replace(model.config.backbone, levels=9))
+    ),
+    config_of_the_backbone_replaced=lambda model: setattr(
+        model.backbone,
+        "config",
+        replace(model.backbone.config, use_postlayers_ffn=not model.backbone.config.use_postlayers_ffn),
+    ),
+    config_written_to=lambda model: object.__setattr__(model.config.backbone, "levels", 9),
+    head_tied_or_untied=untie,
+    training_with_dropout=lambda model: train(model, first(model).ffn.dropout),
+    one_dropout_in_training=lambda model: train(model.head_dropout, model.head_dropout),
+)
 
 
 @tampering
@@ -373,67 +303,36 @@ def a_class_of_cells_patched(model, monkeypatch):
     monkeypatch.setattr(kind, "start", lambda self, x0: -start(self, x0))
 
 
-@tampering
-def config_replaced(model, monkeypatch):
-    model.config = replace(model.config, backbone=replace(model.config.backbone, levels=9))
-
-
-@tampering
-def config_of_the_backbone_replaced(model, monkeypatch):
-    config = model.backbone.config
-    model.backbone.config = replace(config, use_postlayers_ffn=not config.use_postlayers_ffn)
-
-
-@tampering
-def config_written_to(model, monkeypatch):
-    object.__setattr__(model.config.backbone, "levels", 9)
-
-
-@tampering
-def head_tied_or_untied(model, monkeypatch):
-    model.config = replace(model.config, tie_weights=True)
-    model.head.weight = nn.Parameter(model.embedding.weight.detach().clone())
-
-
-@tampering
-def training_with_dropout(model, monkeypatch):
-    first(model).ffn.dropout.p = 0.5
-    model.train()
-
-
-@tampering
-def one_dropout_in_training(model, monkeypatch):
-    model.head_dropout.p = 0.5
-    model.head_dropout.train()
-
-
 # Tensors
 
 
 def data(name, change):
-    def tamper(model, monkeypatch):
+    def tamper(model):
         tensor = tensors(model)[name]
         tensor.data = change(tensor.data)
 
     return tamper
 
 
-TAMPERINGS["float64_x0"] = data("x0", torch.Tensor.double)
-TAMPERINGS["bfloat16_output"] = data("output", torch.Tensor.bfloat16)
-TAMPERINGS["negative_view"] = data("output", torch._neg_view)
-TAMPERINGS["expanded_view"] = data("output", lambda a: a[:1].expand_as(a))
-TAMPERINGS["overlapping_view"] = data("projection_bias", lambda a: a.as_strided(a.shape, (0,)))
-TAMPERINGS["x0_of_another_shape"] = data("x0", lambda a: torch.cat([a, a]))
-TAMPERINGS["weights_of_another_shape"] = data("down", lambda a: a[:, :1])
-setting("float64", lambda model: model.double())
-setting("float16", lambda model: model.half())
-setting("on_the_meta_device", lambda model: model.to("meta"))
-
-
-@tampering
-def sparse_weight(model, monkeypatch):
+def sparsify(model):
     output = first(model).neuron.output
     output.weight = nn.Parameter(output.weight.detach().to_sparse())
+
+
+settings(
+    float64_x0=data("x0", torch.Tensor.double),
+    bfloat16_output=data("output", torch.Tensor.bfloat16),
+    negative_view=data("output", torch._neg_view),
+    expanded_view=data("output", lambda a: a[:1].expand_as(a)),
+    overlapping_view=data("projection_bias", lambda a: a.as_strided(a.shape, (0,))),
+    x0_of_another_shape=data("x0", lambda a: torch.cat([a, a])),
+    weights_of_another_shape=data("down", lambda a: a[:, :1]),
+    float64=lambda model: model.double(),
+    float16=lambda model: model.half(),
+    on_the_meta_device=lambda model: model.to("meta"),
+    sparse_weight=sparsify,
+    parameter_as_a_plain_tensor=lambda model: model.head._parameters.update(weight=model.head.weight.detach()),
+)
 
 
 @tampering
@@ -445,11 +344,6 @@ def tensor_of_a_subclass(model, monkeypatch):
 
     neuron = first(model).neuron
     neuron._buffers["x0"] = neuron.x0.as_subclass(Negated)
-
-
-@tampering
-def parameter_as_a_plain_tensor(model, monkeypatch):
-    model.head._parameters["weight"] = model.head.weight.detach()
 
 
 # Functions that are no methods, and settings of torch: found by running the network

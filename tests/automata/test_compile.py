@@ -26,7 +26,6 @@ from latchwork.automata import (
 from latchwork.automata import network as network_module
 from latchwork.automata import transformation as transformation_module
 from latchwork.automata.split import split
-from latchwork.models import MinMaxRNC_LM
 from machine_cases import machines, random_machine, semiautomaton
 
 EXPRESSIONS = {  # over a, b, c, and the degree
@@ -212,12 +211,6 @@ def test_the_degree_is_one_exactly_when_there_is_no_group_and_by_series_the_mach
     assert compile(machine, "cascade", groups="series").config.backbone.degree == degree(machine)
 
 
-def test_no_network_of_degree_one_comes_out_for_parity():
-    parity = Machine.from_table([[0, 1], [1, 0]], [[0, 1], [1, 0]])
-    for way in WAYS.values():
-        assert compile(parity, *way).config.backbone.degree == 2
-
-
 PROVED = {
     **{pattern: Machine.from_regex(pattern, "abc") for pattern in ("(a|b)*abb", "(abc)*", "(aaaa)*", "b*(ab*ab*)*")},
     **{name: WORD_PROBLEMS[name][0] for name in ("Z4", "Z6", "S3", "D4")},
@@ -239,51 +232,6 @@ def test_the_walk_finds_a_wrong_answer():
     machine = Machine.from_regex("(a|b)*abb", "ab")
     with pytest.raises(AssertionError):
         prove(compile(Machine.from_regex("(a|b)*ab", "ab"), "cascade"), machine)
-
-
-@pytest.mark.parametrize(
-    ("machine", "way"),
-    [
-        (Machine.from_regex("(a|b)*abb", "ab"), "direct"),
-        (Machine.from_regex("((a|b|c){4})*", "abc"), "series"),
-        (WORD_PROBLEMS["S3"][0], "series"),
-        (WORD_PROBLEMS["S3"][0], "one_hot"),
-        (transformations(4), "series"),
-    ],
-    ids=["(a|b)*abb", "((a|b|c){4})*", "S3", "S3, one_hot", "T4"],
-)
-def test_a_long_word(machine, way):
-    word = random_words(machine, 1, 100_000)
-    assert (answers(compile(machine, *WAYS[way]), word) == machine.run(word)).all()
-
-
-def test_a_compiled_network_is_an_ordinary_model(tmp_path):
-    machine = Machine.from_regex("(ab)*", "ab")
-    model = compile(machine, "cascade")
-    model.save(tmp_path)
-    words = all_words(2, 7)
-    loaded = MinMaxRNC_LM.load(tmp_path)
-    assert (answers(loaded, words) == machine.run(words)).all()
-    state, found = None, []
-    with torch.no_grad():
-        for step in torch.from_numpy(words).split(1, 1):
-            logits, state = loaded(step, state)
-            found.append(logits.argmax(-1))
-    assert (torch.cat(found, 1).numpy() == machine.run(words)).all()
-    loss, _ = model.train().loss(torch.from_numpy(words), torch.from_numpy(machine.run(words)))
-    loss.backward()
-    assert all(each.grad is not None for each in model.backbone.parameters())
-
-
-def test_packed_words_do_not_see_each_other():
-    machine = Machine.from_regex("a(b|c)*", "abc")
-    model = compile(machine, "cascade")
-    words = numpy.random.default_rng(0).integers(3, size=(2, 5, 6))
-    reset = torch.zeros(2, 30, dtype=torch.bool)
-    reset[:, ::6] = True
-    with torch.no_grad():
-        found = model(torch.from_numpy(words.reshape(2, 30)), reset=reset)[0].argmax(-1).numpy()
-    assert (found.reshape(10, 6) == machine.run(words.reshape(10, 6))).all()
 
 
 def test_a_cascade_of_too_many_rules_stops_and_says_how_many():

@@ -37,14 +37,6 @@ def test_what_is_extracted_from_a_compiled_network_is_the_machine(pattern):
         assert found.minimise() == machine.minimise()
 
 
-@pytest.mark.parametrize("gate", [True, False])
-def test_the_machine_of_a_network_answers_as_the_network_does(gate):
-    model = random_network(3, output_gate=gate)
-    machine = extract(model, 5000)
-    words = numpy.random.default_rng(0).integers(3, size=(20, 50))
-    assert (machine.run(words) == answers(model, words)).all()
-
-
 def test_a_network_without_levels_explodes_and_says_so():
     with pytest.raises(StateExplosion, match="of them not followed yet: allow more by max_states") as error:
         extract(random_network(None), 500)

@@ -2,24 +2,11 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from group_cases import GROUPS, transformations
+from group_cases import MACHINES, MAPS, transformations
 from hypothesis import given
 
 from latchwork.automata import Action, DecompositionTooLarge, Holonomy, Machine, holonomy, is_group_free
-from latchwork.tasks import make_task
-from machine_cases import machines, random_machine, semiautomaton, slow_run, words
-
-MAPS = tuple(product(range(3), repeat=3))
-MANY = {
-    **{f"T{n}": transformations(n) for n in (2, 3, 4, 5)},
-    **{name: semiautomaton(*GROUPS[name][0]) for name in ("S3", "D4", "S4", "A5", "S5", "C12")},
-    **{f"random {n}, {seed}": random_machine(seed, n) for n in (4, 5, 6, 7) for seed in range(6)},
-    **{
-        name: Machine.from_task(make_task(name)).minimise()
-        for name in ("latching(4)", "sequences(2)", "fflm(0.8)", "word_problem(S3)", "tomita(3)", "modular_arithmetic")
-    },
-    "one state": Machine.from_table([[0, 0]], [[0, 1]]),
-}
+from machine_cases import machines, semiautomaton, slow_run, words
 
 
 def states_of_words(machine: Machine, longest: int):
@@ -72,16 +59,16 @@ def test_every_semiautomaton_of_three_states_and_two_symbols(start):
         assert cascade.is_group_free == is_group_free(machine)
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", MACHINES)
 def test_a_cascade_runs_its_machine(name):
-    cascade = holonomy(MANY[name])
+    cascade = holonomy(MACHINES[name])
     check(cascade)
-    assert cascade.is_group_free == is_group_free(MANY[name])
+    assert cascade.is_group_free == is_group_free(MACHINES[name])
 
 
 @pytest.mark.parametrize("name", ["T3", "T4", "S3", "D4", "A5", "S5", "random 7, 0", "random 7, 1", "random 6, 2"])
 def test_a_cascade_equals_the_machine_on_all_words_up_to_seven(name):
-    cascade = holonomy(MANY[name])
+    cascade = holonomy(MACHINES[name])
     machine = cascade.machine
     coordinates = {(): cascade.start}
     for word, state in states_of_words(machine, 7 if machine.n_symbols < 3 else 5):
@@ -105,7 +92,7 @@ def test_a_state_is_found_at_its_coordinates(machine):
 
 @pytest.mark.parametrize("name", ["T4", "sequences(2)", "random 7, 1", "random 6, 2", "modular_arithmetic"])
 def test_a_level_sees_the_levels_before_it_alone(name):
-    cascade = holonomy(MANY[name])
+    cascade = holonomy(MACHINES[name])
     walk = cascade.walk()
     depth = len(cascade.levels)
     assert depth > 1
@@ -143,7 +130,7 @@ def test_a_cascade_with_a_wrong_entry_is_not_right():
 
 def test_the_sets_are_images_of_the_whole_and_tiles_the_largest_inside():
     for name in ("T4", "random 7, 1", "random 6, 2", "sequences(2)"):
-        cascade = holonomy(MANY[name])
+        cascade = holonomy(MACHINES[name])
         machine = cascade.machine
         whole = frozenset(range(machine.n_states))
         images = {whole, *(frozenset([state]) for state in whole)}

@@ -19,12 +19,6 @@ from latchwork.training.plans.until_proved import UntilProved
 TINY = MinMaxRNCLMConfig.small(d_model=16, d_state=8, n_layers=1, levels=3, output_gate=False, ffn_dropout=0.0)
 
 
-def test_a_small_network_is_trained_until_it_is_proved_right():
-    attempt = train_until_proved(make_task("fflm(0.8)"), TINY, protocol=ProofProtocol(steps=400, rounds=4))
-    assert isinstance(attempt.result, Proof)
-    assert attempt.rounds[-1]["result"] == "Proof"
-
-
 def test_a_group_is_learnt_by_units_that_select_and_proved():
     shape = {"n_layers": 1, "d_model": 24, "d_state": 24, "degree": 3, "reset_form": "selection", "ffn_dropout": 0.0}
     config = MinMaxRNCLMConfig.small(**shape, conv_type="gated", conv_init_val=-6.0, output_gate=False)

@@ -15,7 +15,7 @@ from latchwork.automata import bounds
 from latchwork.automata.bounds import Bounded
 from latchwork.automata.moves import possible_levels
 from latchwork.models import MinMaxRNC, MinMaxRNCConfig
-from latchwork.modules.cells.scalar import round_to_levels
+from latchwork.modules.cells.cell import round_to_levels
 from latchwork.modules.conv import GatedConv
 
 UNIT = bounds.UNITS["float32"]

@@ -98,13 +98,6 @@ def test_any_group_of_five_points(generators):
             assert split.decode(split.move(split.encode(g), h)) == multiply(g, h)
 
 
-def test_the_group_of_one_element_has_no_steps():
-    split = series([], 3)
-    assert split.steps == ()
-    assert split.encode((0, 1, 2)) == ()
-    assert split.decode(()) == (0, 1, 2)
-
-
 def test_what_is_no_element_is_named():
     with pytest.raises(ValueError, match=r"element must be one of the group's 12; got \(1, 0, 2, 3\)"):
         series(GROUPS["A4"][0], 4).encode((1, 0, 2, 3))

@@ -56,7 +56,9 @@ def test_run_then_report(tmp_path):
     (record,) = (tmp_path / "runs").rglob("record.json")
     before = record.read_bytes()
     assert json.loads(before)["scale"] == "smoke"
-    assert runner.invoke(app, arguments).exit_code == 0
+    again = runner.invoke(app, arguments)
+    assert again.exit_code == 0
+    assert "latching-4/minmax-s batch 64 seed 0: finished before" in again.stderr
     assert record.read_bytes() == before  # not run again
     result = runner.invoke(app, ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")])
     assert result.exit_code == 0, result.output

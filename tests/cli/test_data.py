@@ -54,7 +54,6 @@ def test_a_text_is_cut_into_documents_by_a_separator_with_new_lines(text, tmp_pa
         (["--tokenizer", "bytes"], "validation_documents must be less than the 1 documents"),
         (["--tokenizer", "bytes", "--validation-fraction", "2"], "validation_fraction must be"),
         (["--tokenizer", "bytes", "--validation-fraction", "0.5", "--validation-documents", "1"], "only one of them"),
-        (["--jobs", "0"], "--jobs"),
         (["missing.txt", "--tokenizer", "bytes"], "missing.txt is no file, no folder and no pattern"),
     ],
 )
@@ -111,22 +110,7 @@ def test_sample_prints_the_prompt_and_what_follows(run):
     assert len(first.stdout) == 5 + 30 + 1
     greedy = runner.invoke(app, ["sample", str(run / "model"), "--length", "7", "--temperature", "0", "--top-k", "3"])
     assert len(greedy.stdout) == 8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--prompt", "Z"], "text has 'Z' (U+005A)"),
-        (["--top-p", "0"], "more than 0 and at most 1"),
-        (["--length", "-1"], "--length"),
-        (["--temperature", "-1"], "--temperature"),
-    ],
-)
-def test_sample_says_what_is_wrong(run, arguments, message):
-    result = runner.invoke(app, ["sample", str(run), *arguments], env=WIDE)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert runner.invoke(app, ["sample", str(run / "missing")]).exit_code == 2
+    assert "text has 'Z' (U+005A)" in runner.invoke(app, ["sample", str(run), "--prompt", "Z"], env=WIDE).stderr
 
 
 def test_eval_lm_prints_a_table_and_writes_json(run, tmp_path):
@@ -139,7 +123,7 @@ def test_eval_lm_prints_a_table_and_writes_json(run, tmp_path):
     assert f"│ all      │ {values['tokens']} " in result.stdout
     assert f"{values['loss']:.4f}" in result.stdout
     assert "bits per byte; 3 windows of 64 tokens" in result.stdout
-    everything = [
+    arguments = [
         "eval-lm",
         str(run),
         "--corpus",
@@ -149,7 +133,7 @@ def test_eval_lm_prints_a_table_and_writes_json(run, tmp_path):
         "--out",
         str(tmp_path / "a"),
     ]
-    result = runner.invoke(app, everything, env=WIDE)
+    result = runner.invoke(app, arguments, env=WIDE)
     assert "not possible" in result.stdout
     tokens = len(Corpus(tmp_path / "corpus").validation)
     assert json.loads((tmp_path / "a").read_text())["length"] == tokens - 1

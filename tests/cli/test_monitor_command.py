@@ -26,27 +26,19 @@ def run(*arguments, given=None):
     return CliRunner().invoke(app, ["monitor", *map(str, arguments)], input=given)
 
 
-def test_a_violated_trace_says_where_and_ends_with_one(log):
-    found = run("speed <= limit", log)
-    assert found.exit_code == 1
-    assert found.stdout.splitlines() == [
-        f"{log}: violated first at step 2, robustness -2; at 2 of 6 steps; lowest -2",
-    ]
-
-
-def test_a_satisfied_trace_ends_with_zero(log):
-    found = run("speed <= limit + 5", log)
-    assert found.exit_code == 0
-    assert "satisfied at all 6 steps, lowest robustness 3" in found.stdout
-    found = run("always (speed > limit implies eventually[0:2] alarm)", log)
-    assert (found.exit_code, found.stdout) == (0, f"{log}: satisfied, robustness 1\n")
-
-
-def test_a_formula_without_end_says_when_its_violation_was_certain(log):
-    found = run("always speed <= limit", log)
-    assert (found.exit_code, found.stdout) == (1, f"{log}: violated, robustness -2; certain at step 2\n")
-    found = run("eventually speed >= 13", log)
-    assert "by the end of the trace, not before" in found.stdout
+@pytest.mark.parametrize(
+    ("formula", "code", "answer"),
+    [
+        ("speed <= limit", 1, "violated first at step 2, robustness -2; at 2 of 6 steps; lowest -2"),
+        ("speed <= limit + 5", 0, "satisfied at all 6 steps, lowest robustness 3"),
+        ("always (speed > limit implies eventually[0:2] alarm)", 0, "satisfied, robustness 1"),
+        ("always speed <= limit", 1, "violated, robustness -2; certain at step 2"),
+        ("eventually speed >= 13", 1, "violated, robustness -1; by the end of the trace, not before"),
+    ],
+)
+def test_the_answer_says_where_and_the_exit_code_whether(formula, code, answer, log):
+    found = run(formula, log)
+    assert (found.exit_code, found.stdout) == (code, f"{log}: {answer}\n")
 
 
 def test_parquet_is_read_too(log, tmp_path):

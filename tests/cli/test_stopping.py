@@ -155,35 +155,3 @@ def test_a_second_preparation_of_one_corpus_is_an_error(tmp_path):
     assert result.exit_code == 2
     assert f".out.partial is in use by process {os.getpid()}" in result.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_a_finished_run_is_shown_again_and_another_config_is_refused(tmp_path):
-    words = [
-        "run",
-        "latching-4/minmax-s",
-        "--scale",
-        "smoke",
-        "--hours",
-        "0",
-        "--length",
-        "300",
-        "--out",
-        str(tmp_path),
-    ]
-    assert CliRunner().invoke(app, words).exit_code == 0
-    (record,) = tmp_path.rglob("record.json")
-    before = record.read_bytes()
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code == 0
-    assert "latching-4/minmax-s batch 64 seed 0: finished before" in again.stderr
-    changes = {
-        ("--length", "301"): "scale.evaluation.length is 300 there and 301 here",
-        ("--threads", "2"): "threads is 1 there and 2 here",
-        ("--hours", "0.5"): "its time limit stopped: hours is 0.0 there and 0.5 here",
-    }
-    for change, message in changes.items():
-        result = CliRunner().invoke(app, [*words, *change])
-        assert result.exit_code == 2
-        assert message in result.stderr
-        assert "Choose another --out, or remove that folder" in result.stderr
-    assert record.read_bytes() == before

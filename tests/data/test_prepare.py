@@ -158,9 +158,8 @@ def test_cut_off_at_any_rename_it_goes_on_to_the_same_bits(source, tmp_path, mon
 
 
 KILLED = """
-import os, sys, time, json, multiprocessing
+import sys, time, json, multiprocessing
 from latchwork.data.prepare import prepare
-import latchwork.data.encoding as encoding
 
 if __name__ == "__main__":
     source, out, pids, options = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
@@ -169,44 +168,16 @@ if __name__ == "__main__":
         time.sleep(0.02 if what == "tokenising" else 0)
         open(pids, "w").write(" ".join(str(child.pid) for child in multiprocessing.active_children()))
 
-    def run():
-        prepare([source], out, **options, watch=watch)
-
-    kills = 0
-    while options["jobs"] == 1 and not os.path.exists(out):  # in children of this process, which starts but once
-        child = os.fork()
-        if child == 0:
-            run()
-            os._exit(0)
-        time.sleep(0.1 + 0.13 * (kills % 7))
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        kills += 1
-    print(kills, flush=True)
-    if options["jobs"] > 1:
-        run()
+    prepare([source], out, **options, watch=watch)
 """
-
-
-def command(source, out, tmp_path, jobs):
-    options = json.dumps({**OPTIONS, "jobs": jobs})
-    (tmp_path / "killed.py").write_text(KILLED)
-    return [sys.executable, tmp_path / "killed.py", source, out, tmp_path / "pids", options]
-
-
-def test_killed_again_and_again_it_goes_on_to_the_same_bits(source, tmp_path):
-    whole = files(prepare([source], tmp_path / "whole", **OPTIONS).path)
-    arguments = command(source, tmp_path / "out", tmp_path, jobs=1)
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
-    assert int(done.stdout) > 1
-    assert files(tmp_path / "out") == whole
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_killed_with_its_processes_it_leaves_none_and_does_not_make_finished_shards_again(source, tmp_path):
     whole = files(prepare([source], tmp_path / "whole", **OPTIONS).path)
     partial = tmp_path / ".out.partial"
-    with subprocess.Popen(command(source, tmp_path / "out", tmp_path, jobs=2)) as process:
+    (tmp_path / "killed.py").write_text(KILLED)
+    words = [tmp_path / "killed.py", source, tmp_path / "out", tmp_path / "pids", json.dumps({**OPTIONS, "jobs": 2})]
+    with subprocess.Popen([sys.executable, *words]) as process:
         try:
             wait_for(lambda: len(list(partial.glob(".train-*.json"))) >= 3)
         finally:

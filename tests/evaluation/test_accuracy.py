@@ -10,7 +10,7 @@ from latchwork.evaluation.statistics import by_sequence
 from latchwork.evaluation.streaming import evaluate
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, Batch, InductionHeads, Latching, Sequences, Split
-from latchwork.training.groups import ends_of
+from latchwork.training.plans.epochs import ends_of
 
 
 def make_model(vocabulary):

@@ -26,12 +26,6 @@ def test_few_rows_and_many_give_the_same(rows, steps, states):
     assert machine.run(tokens).tolist() == [slow_run(machine, word) for word in tokens.tolist()]
 
 
-def test_a_million_steps_take_a_moment():
-    machine = random_machine(0, 6)
-    tokens = numpy.random.default_rng(0).integers(2, size=(1, 1 << 20))
-    machine.run(tokens)
-
-
 def test_the_machine_of_an_expression_is_the_smallest():
     machine = Machine.from_regex("(a|b)*a(a|b)(a|b)", "ab")
     assert machine.minimise() == machine

@@ -1,11 +1,11 @@
-"""A small model with weights large enough for its outputs to differ, and a tokenizer of letters."""
+"""A small model with weights large enough for its outputs to differ."""
 
 import pytest
 import torch
 
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 
-LETTERS = "#_abcdefghij. "
+VOCABULARY = 14
 KINDS = {  # what a model may be, as far as saving, state and padding can tell
     "plain": {},
     "degree 2, gated convolution": {"degree": 2, "conv_type": "gated"},
@@ -18,7 +18,7 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def make_model(seed=18, **changes):
     """Its matrices are drawn here, so that no test depends on the order in which a model draws its own."""
     config = MinMaxRNCLMConfig.small(**{"d_model": 12, "d_state": 10, "n_layers": 3, **changes})
-    model = MinMaxRNC_LM(len(LETTERS), config)
+    model = MinMaxRNC_LM(VOCABULARY, config)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -28,16 +28,6 @@ def make_model(seed=18, **changes):
             else:
                 parameter.add_(drawn, alpha=0.2)
     return model.eval()
-
-
-def make_tokenizer():
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.WordLevel({letter: number for number, letter in enumerate(LETTERS)}, unk_token="_"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="_", pad_token="#", eos_token="#")
 
 
 def tokens(*shape, seed=1):

@@ -7,7 +7,6 @@ import torch
 from model_cases import VARIANTS, assert_close, assert_same_run, make_config, make_model, make_state
 
 from latchwork import MinMaxRNC, MinMaxRNCConfig, State
-from latchwork.modules import BasicConv, FeedForward, GatedConv, GatedFeedForward
 from reset_cases import make_reset
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -68,9 +67,9 @@ def test_chunks_equal_the_whole(grad):
         assert actual[0].requires_grad == grad
 
 
-@pytest.mark.parametrize("degree", [1, 2])
-def test_nothing_gives_nothing_and_keeps_the_state(degree):
-    backbone = make_backbone(degree=degree, conv_type="gated")
+@pytest.mark.parametrize(("degree", "conv_type"), [(1, "basic"), (2, "gated")])
+def test_nothing_gives_nothing_and_keeps_the_state(degree, conv_type):
+    backbone = make_backbone(degree=degree, conv_type=conv_type)
     for (B, T), chunk_size in itertools.product([(0, 0), (0, 1), (0, 5), (2, 0)], (None, 3)):
         state = make_state(backbone, B)
         u, reset = torch.zeros(B, T, 6, dtype=torch.float64), torch.zeros(B, T, dtype=torch.bool)
@@ -81,14 +80,9 @@ def test_nothing_gives_nothing_and_keeps_the_state(degree):
             assert_same_run(backbone(u, chunk_size=chunk_size), (u, backbone.initial_state(B)))
 
 
-def test_every_part_is_of_the_kind_the_configuration_names():
-    layer = MinMaxRNC(make_config(conv_type="gated", ffn_type="basic", conv_init_val=0.5).backbone).layers[0]
-    assert isinstance(layer.conv, GatedConv)
+def test_the_gate_of_a_convolution_starts_where_the_configuration_says():
+    layer = MinMaxRNC(make_config(conv_type="gated", conv_init_val=0.5).backbone).layers[0]
     assert torch.equal(layer.conv.g, torch.full((6,), 0.5))
-    assert isinstance(layer.ffn, FeedForward)
-    layer = MinMaxRNC(make_config().backbone).layers[0]
-    assert isinstance(layer.conv, BasicConv)
-    assert isinstance(layer.ffn, GatedFeedForward)
 
 
 def test_the_dropout_of_the_first_layer_is_its_own():
@@ -154,19 +148,6 @@ def test_an_argument_that_does_not_fit_is_named(arguments, message):
     rest = {name: value for name, value in arguments.items() if name not in shapes}
     with pytest.raises(ValueError, match=message):
         backbone(u, State(conv, x), **rest)
-
-
-@pytest.mark.parametrize(("degree", "levels"), [(1, 2), (2, 3), (3, 5)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_with_levels_every_state_of_a_network_is_on_the_grid(dtype, degree, levels):
-    backbone = make_backbone(levels=levels, degree=degree, train_init=True, dtype=dtype)
-    u = (torch.randn(2, 15, 6) * 3).to(dtype)
-    grid = torch.arange(levels) * 2 / (levels - 1) - 1
-    state = None
-    for t in range(15):
-        _, state = backbone(u[:, t : t + 1], state)
-        assert torch.isin(state.x.float(), grid).all()
-    assert torch.isin(backbone(u)[1].x.float(), grid).all()
 
 
 def test_states_stay_where_they_were_put_for_ten_thousand_steps():

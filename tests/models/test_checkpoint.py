@@ -61,19 +61,6 @@ def test_a_model_may_stop_be_saved_and_go_on_bit_for_bit(variant, tmp_path):
     assert_same_run((torch.cat((logits, again), 1), after), model(tokens))
 
 
-def test_a_loaded_model_trains(tmp_path):
-    save(tmp_path)
-    model, tokens = MinMaxRNC_LM.load(tmp_path).train(), make_tokens(2, 9)
-    before = model.loss(tokens, tokens)[0]
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model.loss(tokens, tokens)[0].backward()
-        optimizer.step()
-    assert model.loss(tokens, tokens)[0] < before
-    assert model.head.weight is model.embedding.weight
-
-
 @pytest.mark.parametrize("tie_weights", [False, True])
 def test_a_shared_weight_is_saved_once(tie_weights, tmp_path):
     model = save(tmp_path, tie_weights=tie_weights)
@@ -117,14 +104,6 @@ def test_a_failing_save_leaves_the_old_files_and_no_others(place, tmp_path, monk
     assert_same_run(MinMaxRNC_LM.load(tmp_path)(tokens), model(tokens))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"PK\x03\x04 a zip file of pickles", b"{}"])
-def test_foreign_weights_are_an_error_that_names_the_file(content, tmp_path):
-    save(tmp_path)
-    (tmp_path / WEIGHTS).write_bytes(content)
-    with pytest.raises(ValueError, match=r"model.safetensors is not a whole safetensors file"):
-        MinMaxRNC_LM.load(tmp_path)
-
-
 @pytest.mark.parametrize("content", ["[]", "3", "null", "{}", '{"format": "gpt2"}', '{"model_type": "llama"}'])
 def test_a_foreign_configuration_is_an_error_that_names_the_file(content, tmp_path):
     save(tmp_path)
@@ -141,13 +120,8 @@ def test_a_foreign_configuration_is_an_error_that_names_the_file(content, tmp_pa
         (lambda values: values.update(extra=1), "has unknown keys: extra"),
         (lambda values: values.pop("vocab_size"), "lacks the key 'vocab_size'"),
         (lambda values: values.pop("model"), "lacks the key 'model'"),
-        (lambda values: values["model"].update(colour="red"), "has no field 'colour'"),
-        (lambda values: values["model"]["backbone"].update(layers=1), "has no field 'layers'"),
         (lambda values: values["model"]["backbone"].update(norm="batch"), "norm must be one of"),
         (lambda values: values["model"]["backbone"].pop("d_model"), "'d_model'"),
-        (lambda values: values["model"].pop("backbone"), "'backbone'"),
-        (lambda values: values["model"].update(backbone=3), "backbone must be a MinMaxRNCConfig"),
-        (lambda values: values["model"].update(tie_weights="yes"), "tie_weights must be True or False"),
         (lambda values: values.update(model=[1]), "model must be"),
         (lambda values: values.update(vocab_size="7"), "vocab_size must be"),
     ],
@@ -166,20 +140,14 @@ def test_a_wrong_value_in_the_configuration_is_named_with_the_file(change, messa
         ({"n_layers": 1}, r"it has backbone.layers.1.conv.bias, .* more, which the model does not"),
         ({"d_state": 9}, r"backbone.layers.0.neuron.output.weight must be .*9.*; got "),
         ({"conv_type": "gated"}, r"it lacks backbone.layers.0.conv.g, backbone.layers.1.conv.g"),
+        ({"vocab_size": 8}, r"embedding.weight must be \(8, 6\); got \(7, 6\)"),
     ],
     ids=str,
 )
 def test_weights_that_do_not_fit_the_configuration_are_an_error_that_says_where(change, message, tmp_path):
     save(tmp_path)
-    edit(tmp_path, lambda values: values["model"]["backbone"].update(change))
+    edit(tmp_path, lambda values: (values if "vocab_size" in change else values["model"]["backbone"]).update(change))
     with pytest.raises(ValueError, match=rf"model.safetensors does not fit its config.json: {message}"):
-        MinMaxRNC_LM.load(tmp_path)
-
-
-def test_another_vocabulary_does_not_fit(tmp_path):
-    save(tmp_path)
-    edit(tmp_path, lambda values: values.update(vocab_size=8))
-    with pytest.raises(ValueError, match=r"embedding.weight must be \(8, 6\); got \(7, 6\)"):
         MinMaxRNC_LM.load(tmp_path)
 
 

@@ -77,44 +77,23 @@ def test_every_choice_is_taken_and_a_bad_one_lists_them(name):
         assert str(caught.value).endswith(f"got {value!r}")
 
 
-@pytest.mark.parametrize("name", [*SIZES, "degree"])
-def test_a_size_must_be_a_positive_integer(name):
-    for value in (0, -1, 2.0, "2", True, None):
-        with pytest.raises(ValueError, match=f"^{name} must be an integer of at least 1; got {value!r}"):
-            make(**{name: value})
+NAN, INF = float("nan"), float("inf")
+WRONG = [  # fields, values that none of them may have, the error and what it says after the name
+    ([*SIZES, "degree"], (0, -1, 2.0, "2", True, None), ValueError, "must be an integer of at least 1; got {value!r}"),
+    (["levels"], (0, 1, -3), ValueError, "must be .*at least .*got {value}"),
+    (BOOLEANS, (1, 0, "yes", None), TypeError, "must be True or False; got {value!r}"),
+    (DROPOUTS, (-0.1, 1, 1.5, NAN, INF), ValueError, "must be at least 0 and less than 1; got {value!r}"),
+    ([*DROPOUTS, "ffn_proj_factor", "conv_init_val"], ("0.1", None, True, [0.1]), TypeError, "must be a number"),
+    (["ffn_proj_factor"], (0, -1.3, NAN, INF), ValueError, "must be (positive|finite|less than)"),
+]
 
 
-def test_fewer_than_two_levels_are_an_error():
-    for value in (0, 1, -3):
-        with pytest.raises(ValueError, match=f"levels must be .*at least .*got {value}"):
-            make(levels=value)
-
-
-@pytest.mark.parametrize("name", BOOLEANS)
-def test_a_switch_must_be_true_or_false(name):
-    for value in (1, 0, "yes", None):
-        with pytest.raises(TypeError, match=f"^{name} must be True or False; got {value!r}"):
-            make(**{name: value})
-
-
-@pytest.mark.parametrize("name", DROPOUTS)
-def test_a_dropout_must_be_a_probability_below_one(name):
-    for value in (-0.1, 1, 1.5, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=f"^{name} must be at least 0 and less than 1; got {value!r}"):
-            make(**{name: value})
-
-
-@pytest.mark.parametrize("name", [*DROPOUTS, "ffn_proj_factor", "conv_init_val"])
-def test_a_number_must_be_a_number(name):
-    for value in ("0.1", None, True, [0.1]):
-        with pytest.raises(TypeError, match=f"^{name} must be a number"):
-            make(**{name: value})
-
-
-def test_a_projection_factor_must_be_positive_and_finite():
-    for value in (0, -1.3, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"ffn_proj_factor must be (positive|finite|less than)"):
-            make(ffn_proj_factor=value)
+@pytest.mark.parametrize(("names", "values", "error", "message"), WRONG)
+def test_a_wrong_value_is_named(names, values, error, message):
+    for name in names:
+        for value in values:
+            with pytest.raises(error, match=f"^{name} {message.format(value=value)}"):
+                make(**{name: value})
 
 
 def test_whole_units_are_needed():

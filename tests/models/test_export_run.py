@@ -59,10 +59,12 @@ def test_an_end_that_the_vocabulary_has_not_is_read_as_a_new_line(exported):
 
 READ = """
 import sys, torch, transformers
+assert "latchwork" not in sys.modules
 {first}
 model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]{options})
 tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
 print(model(**tokenizer("abcd", return_tensors="pt")).logits[0, -1].tolist())
+model.save_pretrained(sys.argv[2])
 """
 
 
@@ -76,14 +78,12 @@ def test_a_fresh_process_reads_it_without_a_question(name, first, options, tmp_p
     script = READ.format(first=first, options=options)
     environment = {**os.environ, "HF_HOME": str(folder.parent / "home"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(folder)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        input="",
-        check=False,
-    )
+        [sys.executable, "-c", script, folder, tmp_path / "again"],
+        capture_output=True, text=True, env=environment, input="", check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "custom code" not in done.stdout + done.stderr
     logits = torch.tensor(eval(done.stdout))
     assert torch.equal(logits, model(torch.tensor([tokenizer.encode("abcd").tolist()]))[0][0, -1])
+    for file in ("config.json", "modeling_minmaxrnc.py", "model.safetensors"):  # and saved again it is the same
+        assert (folder / file).read_bytes() == (tmp_path / "again" / file).read_bytes()

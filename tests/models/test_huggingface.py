@@ -1,8 +1,6 @@
 """The transformers classes against our own model, which is the definition."""
 
 import importlib.util
-import json
-import subprocess
 import sys
 
 import pytest
@@ -13,7 +11,7 @@ from latchwork.models import MinMaxRNC_LM
 
 pytest.importorskip("transformers")
 
-from huggingface_cases import kinds, make_model, make_tokenizer, pad, paddings, tokens
+from huggingface_cases import kinds, make_model, pad, paddings, tokens
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
@@ -360,31 +358,6 @@ def test_noise_on_the_embedding_of_neftune_reaches_the_training_and_leaves_with_
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     torch.testing.assert_close(weights, expected, rtol=1e-2, atol=1e-3)
     assert abs(loss - train(None, "auto")[0]) > 1e-3
-
-
-LOAD = """
-import sys
-from transformers import AutoModelForCausalLM, AutoTokenizer
-assert "latchwork" not in sys.modules
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)
-prompt = AutoTokenizer.from_pretrained(sys.argv[1])("abc", return_tensors="pt")
-print(model.generate(**prompt, max_new_tokens=6, do_sample=False)[0, 3:].tolist())
-model.save_pretrained(sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-def test_with_trust_remote_code_nothing_need_be_imported_before(lm, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    to_huggingface(lm).save_pretrained(tmp_path / "one")
-    make_tokenizer().save_pretrained(tmp_path / "one")
-    command = [sys.executable, "-c", LOAD, tmp_path / "one", tmp_path / "two"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == lm.generate([2, 3, 4], 6, temperature=0)[0].tolist()
-    for name in ("config.json", "modeling_minmaxrnc.py", "model.safetensors"):  # and saved again it is the same
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_without_transformers_the_error_says_what_to_install(monkeypatch):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from model_cases import make_model, make_tokens
 from torch import nn
 
-from latchwork.models import generation
-from latchwork.models.int8 import Int8BasicConv, Int8Embedding, Int8Linear, quantize_int8, round_rows
+from latchwork.models.int8 import Int8Embedding, Int8Linear, quantize_int8, round_rows
 from latchwork.ops.cpu import matvec
 from reset_cases import make_reset
 
@@ -80,16 +79,11 @@ def test_a_weight_is_rounded_by_at_most_half_a_step(seed, shape, exponent):
     assert (error <= scale.double() * (0.5 + 1e-4)).all()
 
 
-def test_the_largest_of_a_row_is_127_steps():
-    whole, scale = round_rows(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.001, 0.0]]))
-    assert whole.tolist() == [[64, -127, 32], [0, 127, 0]]
-    torch.testing.assert_close(scale, torch.tensor([[2 / 127], [0.001 / 127]]))
-
-
-def test_a_row_of_zeros_stays_zero():
-    whole, scale = round_rows(torch.zeros(3, 5))
-    assert not whole.any()
-    assert (whole * scale == 0).all()
+def test_the_largest_of_a_row_is_127_steps_and_zeros_stay_zeros():
+    whole, scale = round_rows(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.001, 0.0], [0.0, 0.0, 0.0]]))
+    assert whole.tolist() == [[64, -127, 32], [0, 127, 0], [0, 0, 0]]
+    torch.testing.assert_close(scale[:2], torch.tensor([[2 / 127], [0.001 / 127]]))
+    assert (whole[2] * scale[2] == 0).all()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -118,18 +112,6 @@ def test_an_int8_model_is_the_float_model_of_its_rounded_weights(variant, calls)
             torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(state.x, other.x, rtol=1e-4, atol=1e-4)
     assert any(calls)
-
-
-@each_variant
-def test_the_logits_of_an_int8_model_are_close(variant):
-    changes = {
-        name: value for name, value in VARIANTS[variant].items() if name != "levels"
-    }  # near a step all may change
-    model = make_float_model(**changes)
-    made, tokens = quantize_int8(model), make_tokens(4, 30, 11)
-    with torch.no_grad():
-        logits, expected = made(tokens)[0], model(tokens)[0]
-    assert 0 < (logits - expected).abs().mean() < 0.05 * expected.std()
 
 
 @each_variant
@@ -173,16 +155,6 @@ def test_generation_takes_the_best_token_of_the_logits(variant, calls):
     assert any(calls)
 
 
-def test_generation_draws_with_a_seed_and_from_prompts_of_any_length():
-    made = quantize_int8(make_float_model())
-    prompts = [[1, 2, 3], [4]]
-    first, second = (made.generate(prompts, 5, seed=3, top_k=4, top_p=0.9) for _ in range(2))
-    assert torch.equal(first, second)
-    assert first.shape == (2, 5)
-    assert made.generate(prompts, 0).shape == (2, 0)
-    assert len(list(generation.generate_stream(made, prompts, 3, temperature=0))) == 3
-
-
 def bytes_of(model):
     seen = {each.data_ptr(): each for each in (*model.parameters(), *model.buffers())}
     return sum(each.numel() * each.element_size() for each in seen.values())
@@ -217,15 +189,6 @@ def test_head_and_embedding_share_their_rows_where_the_model_ties_them(tie_weigh
     assert torch.equal(rows, made.embedding.rows.weight * made.embedding.rows.scale)
 
 
-def test_only_a_basic_convolution_has_a_matrix():
-    kinds = [
-        {type(part) for part in quantize_int8(make_float_model(conv_type=each)).modules()}
-        for each in ("basic", "gated")
-    ]
-    assert Int8BasicConv in kinds[0]
-    assert Int8BasicConv not in kinds[1]
-
-
 @each_variant
 def test_the_model_it_is_made_from_does_not_change(variant):
     model = make_float_model(**VARIANTS[variant]).train()
@@ -242,13 +205,6 @@ def test_the_model_it_is_made_from_does_not_change(variant):
         made.backbone.layers[0].norm_ffn.weight.mul_(2)
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_a_model_in_training_with_dropout_gives_one_without():
-    made = quantize_int8(make_float_model(ffn_dropout=0.5, head_dropout=0.5).train())
-    tokens = make_tokens(2, 40, 11)
-    with torch.no_grad():
-        assert torch.equal(made(tokens)[0], made(tokens)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)

@@ -87,23 +87,6 @@ def test_the_minmax_form_of_a_cell_moves_its_states_in_the_same_way(levels, kind
         assert (r == 1).sum(-2 if kind == "transformation" else -1).max() == 1
 
 
-@each_choice
-def test_no_level_is_ever_new(cell):
-    x0 = make_start(cell)
-    states = cell(make_drives(cell, 4, 50), x0)
-    assert set(states.unique().tolist()) <= {cell.lowest, *x0.tolist()}
-
-
-def test_taking_x0_resets_a_unit_whatever_came_before():
-    cell = SelectionCell(6, 3)
-    z, x0 = make_drives(cell, 2, 8), make_start(cell)
-    z[..., 18:] = -100.0  # the logits of taking x0
-    z[:, 5, 18:] = 100.0
-    x = cell(z, x0)
-    assert not torch.equal(x[:, 4], x0.expand(2, 6))
-    assert torch.equal(x[:, 5], x0.expand(2, 6))
-
-
 def test_a_unit_of_three_places_is_any_of_the_27_maps():
     """Each map as one step: a level 1 at place k alone arrives where the map takes k."""
     cell = TransformationCell(3, 3)

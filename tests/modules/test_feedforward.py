@@ -3,7 +3,7 @@
 import module_definitions as definition
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from module_definitions import ACTIVATIONS, assert_close, randomise_
 
@@ -22,26 +22,8 @@ def test_a_feed_forward_network_equals_its_formula(act_fn, kind):
         assert_close(ffn(u), definition.feed_forward(ffn, act_fn, kind is GatedFeedForward, u))
 
 
-@pytest.mark.parametrize(
-    ("d_model", "proj_factor", "expected"),
-    [
-        (90, 1.3, 118),
-        (728, 1.3, 948),
-        (512, 1.3, 666),
-        (1, 1.3, 2),
-        (10, 1, 10),
-        (5, 1.0, 6),
-        (100, 1.1, 110),
-        (3, 4, 12),
-    ],
-)
-def test_the_hidden_width_is_rounded_up_to_an_even_number(d_model, proj_factor, expected):
-    assert hidden_width(d_model, proj_factor) == expected
-    assert FeedForward(d_model, proj_factor=proj_factor).down.in_features == expected
-    assert GatedFeedForward(d_model, proj_factor=proj_factor).down.in_features == expected
-
-
 @given(d_model=st.integers(1, 5000), hundredths=st.integers(1, 800))
+@example(d_model=100, hundredths=110)  # 1.1 * 100 is a little more than 110 in floating point
 def test_the_hidden_width_is_the_least_even_number_that_is_no_less(d_model, hundredths):
     width = hidden_width(d_model, hundredths / 100)
     assert width % 2 == 0
@@ -57,12 +39,6 @@ def test_dropout_is_of_the_output_and_only_in_training(kind):
     kept = dropped != 0
     assert 0.7 < kept.float().mean() < 0.8
     assert_close(dropped[kept], expected[kept] / 0.75, 1e-5)
-
-
-@both_kinds
-def test_no_dropout_draws_nothing(kind):
-    ffn, u = kind(6, dropout=0.0), torch.randn(5, 6)
-    assert torch.equal(ffn(u), ffn.eval()(u))
 
 
 @both_kinds

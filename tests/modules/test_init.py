@@ -190,21 +190,21 @@ def test_choices_start_nearly_even_and_their_levels_apart():
     assert torch.equal(neuron.x0.view(20, 5).sort(-1).values, torch.linspace(-1, 1, 5).expand(20, 5))
 
 
-def test_the_embedding_and_an_untied_head_start_small():
-    tied = MinMaxRNC_LM(500, MinMaxRNCLMConfig.small(n_layers=1))
+@pytest.mark.parametrize(("init", "deviation"), [("small_init", sqrt(2 / (5 * 90))), ("normal", 1.0)])
+def test_the_embedding_starts_as_its_init_says_and_an_untied_head_small(init, deviation):
+    tied = MinMaxRNC_LM(500, MinMaxRNCLMConfig.small(n_layers=1, embedding_init=init))
     assert tied.head.weight is tied.embedding.weight
-    assert_normal(tied.embedding.weight, sqrt(2 / (5 * 90)))
-    model = MinMaxRNC_LM(500, MinMaxRNCLMConfig.small(n_layers=1, tie_weights=False))
-    for weight in (model.embedding.weight, model.head.weight):
-        assert_normal(weight, sqrt(2 / (5 * 90)))
+    assert_normal(tied.embedding.weight, deviation)
+    model = MinMaxRNC_LM(500, MinMaxRNCLMConfig.small(n_layers=1, embedding_init=init, tie_weights=False))
+    assert_normal(model.embedding.weight, deviation)
+    assert_normal(model.head.weight, sqrt(2 / (5 * 90)))
     assert not torch.equal(model.embedding.weight, model.head.weight)
 
 
 @pytest.mark.parametrize("n_layers", [1, 5])
 def test_a_model_tells_its_depth_to_its_parts(n_layers):
-    layer = MinMaxRNC_LM(3, MinMaxRNCLMConfig.small(d_model=WIDTH, d_state=STATES, n_layers=n_layers)).backbone.layers[
-        -1
-    ]
+    model = MinMaxRNC_LM(3, MinMaxRNCLMConfig.small(d_model=WIDTH, d_state=STATES, n_layers=n_layers))
+    layer = model.backbone.layers[-1]
     assert_normal(layer.neuron.output.weight, 2 / (n_layers * sqrt(STATES)))
     assert_normal(layer.ffn.down.weight, 2 / (n_layers * sqrt(390)))
 

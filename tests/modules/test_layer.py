@@ -1,7 +1,5 @@
 """A layer, part by part, equals its formula: only the neuron's output enters the residual stream."""
 
-import itertools
-
 import module_definitions as definition
 import pytest
 import torch
@@ -94,19 +92,6 @@ def test_strides_of_the_input_do_not_matter_to_a_layer(conv):
     layer, u = make_layer(conv=conv), torch.randn(3, 4, 5, dtype=torch.float64)
     for layout in LAYOUTS.values():
         assert_close(layer(layout(u))[0], layer(u)[0])
-
-
-@both_convolutions
-def test_a_layer_of_nothing_has_the_right_shapes_and_keeps_the_state(conv):
-    layer = make_layer(conv=conv)
-    for T, B in itertools.product([0, 1, 3], [0, 1, 2]):
-        state = State(*(torch.randn(B, width, dtype=torch.float64) for width in (5, 6)))
-        for before in (None, state):
-            y, after = layer(torch.randn(B, T, 5, dtype=torch.float64), before, reset=torch.zeros(B, T).bool())
-            assert (y.shape, after.conv.shape, after.x.shape) == ((B, T, 5), (B, 5), (B, 6))
-            if T == 0:
-                assert torch.equal(after.conv, torch.zeros(B, 5) if before is None else state.conv)
-                assert torch.equal(after.x, layer.neuron.x0.expand(B, 6) if before is None else state.x)
 
 
 @both_convolutions

@@ -40,12 +40,6 @@ def test_it_starts_and_is_saved_as_an_nn_linear():
     assert all(torch.equal(ours.state_dict()[name], value) for name, value in theirs.state_dict().items())
 
 
-def test_autocast_is_respected():
-    layer, x = Linear(140, 150), torch.randn(2, 140)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer(x).dtype == torch.bfloat16
-
-
 def test_what_is_not_frozen_gets_its_gradient():
     for vectors, frozen in itertools.product([1, 40], ["weight", "bias", "neither"]):
         layer, x = Linear(140, 150), torch.randn(vectors, 140)

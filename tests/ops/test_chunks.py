@@ -92,19 +92,6 @@ def test_a_sequence_that_the_kernel_cuts_by_itself_equals_the_whole(draw, thread
 
 
 @both_degrees
-def test_a_held_latch_carries_state_and_gradient_through_every_chunk(unit):
-    r = torch.full((1, 70, *unit, *unit[1:]), 9.0)
-    if len(unit) == 2:
-        r.masked_fill_(~torch.eye(unit[1], dtype=torch.bool), -9.0)
-    case = {"r": r, "s": torch.full((1, 70, *unit), -9.0), "x0": continuous(1, *unit), "reset": None, "state": None}
-    grad = torch.zeros(1, 70, *unit)
-    grad[:, -1] = torch.arange(1.0, 1 + grad[:, -1].numel()).reshape(grad[:, -1].shape)
-    x, found = assert_chunks_do_not_matter(case, CHUNKS, grad=grad)
-    assert_same(x[:, -1], case["x0"])
-    assert_same(found["state"], grad[:, -1])
-
-
-@both_degrees
 def test_latches_held_in_some_lanes_only_do_not_disturb_the_others(unit):
     case = make_case((3, 70, *unit), tied)
     latched = torch.rand(3, 1, *unit) < 0.5

@@ -67,20 +67,33 @@ def test_other_types_equal_the_definition(way, dtype):
     assert_equals_definition(*make_case(50, dtype=dtype))
 
 
+LAYOUTS = {
+    "contiguous": lambda a: a,
+    "transposed": lambda a: a.transpose(0, -1).contiguous().transpose(0, -1),
+    "every other": lambda a: a.repeat_interleave(2, -1)[..., ::2],
+    "expanded": lambda a: a[:1].expand_as(a),
+}
+
+
 @settings(max_examples=200)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.tuples(st.integers(1, 60) | st.sampled_from([95, 96, 97, 193]), st.integers(1, 90), st.integers(1, 100)),
     in_kernel=st.booleans(),
+    ignore_index=st.sampled_from([-100, -1, 0, 3, 1000]),
+    scale=st.sampled_from([1.0, 0.0, -2.0, 1000.0]),
+    layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 3),
 )
-def test_any_case_equals_the_definition(seed, sizes, in_kernel):
+def test_any_case_equals_the_definition(seed, sizes, in_kernel, ignore_index, scale, layouts):
     torch.manual_seed(seed)
+    *tensors, _ = make_case(*sizes, ignored=float(torch.rand(())), ignore_index=ignore_index)
+    tensors = [LAYOUTS[layout](each) for layout, each in zip(layouts, tensors, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         if not in_kernel:
             patch.setattr(kernel, "MOST_CLASSES", 0)
             patch.setattr(pieces, "FEWEST_ROWS", 7)
             patch.setattr(pieces, "BYTES", 1)
-        assert_equals_definition(*make_case(*sizes, ignored=float(torch.rand(()))), tolerance=5e-6)
+        assert_equals_definition(*tensors, ignore_index, scale=scale, tolerance=5e-6)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -88,13 +101,6 @@ def test_the_number_of_threads_changes_only_rounding(threads):
     case = make_case(400 + threads, 7, 50)
     torch.set_num_threads(threads)
     assert_equals_definition(*case)
-
-
-@pytest.mark.parametrize("ignore_index", [-100, -1, 0, 3, 10, 1000])
-def test_any_number_may_be_ignored(ignore_index, way):
-    hidden, weight, targets, _ = make_case(ignored=0)
-    targets[::3] = ignore_index
-    assert_equals_definition(hidden, weight, targets, ignore_index)
 
 
 @pytest.mark.parametrize("N", [0, 17])
@@ -150,32 +156,12 @@ def test_without_gradients_the_loss_is_the_same(way):
         assert not linear_cross_entropy(hidden, weight, targets).requires_grad
 
 
-@pytest.mark.parametrize("scale", [0.0, -2.0, 1000.0])
-def test_the_gradient_is_that_of_what_comes_after(scale, way):
-    assert_equals_definition(*make_case(), scale=scale)
-
-
 def test_the_gradient_may_be_asked_for_twice(way):
     hidden, weight, targets, _ = make_case()
     loss = linear_cross_entropy(hidden.requires_grad_(), weight.requires_grad_(), targets)
     first = torch.autograd.grad(loss, (hidden, weight), retain_graph=True)
     second = torch.autograd.grad(loss, (hidden, weight))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-
-
-LAYOUTS = {
-    "transposed": lambda a: a.transpose(0, -1).contiguous().transpose(0, -1),
-    "every other": lambda a: a.repeat_interleave(2, -1)[..., ::2],
-    "expanded": lambda a: a[:1].expand_as(a),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["hidden", "weight", "targets"])
-def test_strides_do_not_matter(name, layout, way):
-    case = dict(zip(("hidden", "weight", "targets"), make_case(30)[:3], strict=True))
-    case[name] = LAYOUTS[layout](case[name])
-    assert_equals_definition(*case.values())
 
 
 def test_huge_logits_give_a_finite_loss(way):

@@ -66,12 +66,6 @@ def test_what_is_no_dense_tensor_is_refused_by_name(name):
             minmax_scan(**{**case, name: value})
 
 
-def test_where_r_is_on_another_device_the_error_says_so():
-    case = make_case(ONE)
-    with pytest.raises(ValueError, match=r"^s must be on the device of r, meta; got cpu"):
-        minmax_scan(**{**case, "r": case["r"].to("meta")})
-
-
 def test_an_unknown_backend_is_answered_with_those_there_are():
     with pytest.raises(ValueError, match="backend 'cuda' is unknown; there are auto, reference, torch, cpu, triton"):
         minmax_scan(**make_case(ONE), backend="cuda")

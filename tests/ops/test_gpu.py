@@ -3,6 +3,7 @@
 import pytest
 import torch
 from ahead_of_time import run
+from scan_cases import DTYPES, assert_same, continuous, tied
 
 from latchwork.ops.algebra import apply, collapse
 from latchwork.ops.reference import reference_scan
@@ -20,19 +21,10 @@ if DEVICE == "cpu":
 # The interpreter computes in numpy, which warns of inf - inf and of a half that overflows.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = [  # of s: (B, T, D), or (B, T, U, N)
     (2, 0, 5), (2, 1, 1), (2, 2, 5), (1, 7, 40), (1, 33, 5), (2, 7, 0), (0, 7, 5), (1, 2, 130),
     (2, 0, 2, 3), (2, 1, 1, 1), (2, 2, 3, 2), (2, 7, 2, 3), (1, 33, 1, 2), (1, 7, 0, 2), (0, 7, 2, 2), (1, 2, 9, 5),
 ]  # fmt: skip
-
-
-def continuous(*shape):
-    return torch.randn(shape)
-
-
-def ties(*shape):
-    return torch.randint(-2, 3, shape).float()
 
 
 def special(*shape):
@@ -40,12 +32,7 @@ def special(*shape):
     return values[torch.randint(len(values), shape)]
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
-def problem(shape, draw=ties, resets=None, dtype=torch.float32):
+def problem(shape, draw=tied, resets=None, dtype=torch.float32):
     """r, s, state, reset, x0 as the backend takes them; resets: the share of steps that reset, or None."""
     B, T, *unit = shape
     drawn = draw(*shape, *unit[1:]) + 1, draw(*shape) - 1, draw(B, *unit), draw(B, *unit)
@@ -54,7 +41,7 @@ def problem(shape, draw=ties, resets=None, dtype=torch.float32):
 
 
 def gradient_like(x, draw):
-    values = torch.randint(-4, 5, x.shape) if draw is ties else torch.randn(x.shape)
+    values = torch.randint(-4, 5, x.shape) if draw is tied else torch.randn(x.shape)
     return values.to(x)
 
 
@@ -95,13 +82,6 @@ def scan_with_nan(r, s, x, reset, x0):
     return torch.stack(states, 1).to(s.dtype)
 
 
-def assert_same_bits(actual, expected):
-    """Equal in every bit, the sign of a zero included; only which NaN it is does not matter."""
-    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
-    assert torch.equal(actual.signbit() & ~actual.isnan(), expected.signbit() & ~expected.isnan())
-
-
 def assert_same_gradients(actual, expected, exactly=(True, True, True, True)):
     for one, other, exact in zip(actual, expected, exactly, strict=True):
         if one is None or other is None:
@@ -117,7 +97,7 @@ def assert_same_gradients(actual, expected, exactly=(True, True, True, True)):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_states_are_those_of_the_loop_bit_for_bit(shape, resets, chunk):
     inputs = problem(shape, resets=resets)
-    assert_same_bits(gpu.forward(*inputs, chunk=chunk), reference_scan(*inputs))
+    assert_same(gpu.forward(*inputs, chunk=chunk), reference_scan(*inputs))
 
 
 @pytest.mark.slow
@@ -127,20 +107,20 @@ def test_the_states_are_those_of_the_loop_bit_for_bit(shape, resets, chunk):
 def test_the_gradients_are_those_of_the_loop_with_ties_shared(shape, resets, chunk):
     inputs = problem(shape, resets=resets)
     x = reference_scan(*inputs)
-    grad = gradient_like(x, ties)
+    grad = gradient_like(x, tied)
     found = gpu.backward(grad, *inputs[:2], x, *inputs[2:], chunk=chunk)
     assert_same_gradients(found, definition(grad, *inputs), exactly=[len(shape) == 3] * 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [0, 3])
-@pytest.mark.parametrize("draw", [continuous, ties, special])
+@pytest.mark.parametrize("draw", [continuous, tied, special])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(2, 7, 5), (1, 7, 1, 3)], ids=str)
 def test_every_type_and_value_goes_as_in_the_loop(shape, dtype, draw, chunk):
     inputs = problem(shape, draw, 0.2, dtype)
     x = gpu.forward(*inputs, chunk=chunk)
-    assert_same_bits(x, reference_scan(*inputs))
+    assert_same(x, reference_scan(*inputs))
     assert not (x.signbit() & (x == 0)).any()
     grad = gradient_like(x, draw)
     found = gpu.backward(grad, *inputs[:2], x, *inputs[2:], chunk=chunk)
@@ -167,7 +147,7 @@ def test_a_gradient_crosses_every_chunk_that_a_latch_was_held_through(shape, hel
     s = torch.where(latched, -10.0, s + 10)
     r = torch.where(latched if r.dim() == 3 else latched.unsqueeze(-1), 10.0, r)
     x = gpu.forward(r, s, state, None, None, chunk=0)
-    assert_same_bits(gpu.forward(r, s, state, None, None, chunk=3), x)
+    assert_same(gpu.forward(r, s, state, None, None, chunk=3), x)
     grad = torch.randn_like(x)
     alone = gpu.backward(grad, r, s, x, state, None, None, chunk=0)
     assert_same_gradients(gpu.backward(grad, r, s, x, state, None, None, chunk=3), alone)
@@ -183,7 +163,7 @@ def test_a_nan_goes_through_every_chunk_and_stops_at_a_reset(shape):
     reset[:, 8] = True
     inputs = (r, s, state, reset, x0)
     x = gpu.forward(*inputs, chunk=3)
-    assert_same_bits(x, reference_scan(*inputs))
+    assert_same(x, reference_scan(*inputs))
     assert x[:, 1:8].isnan().all()
     assert not x[:, 8:].isnan().any()
     grad = torch.randn_like(x)
@@ -195,11 +175,11 @@ def test_a_nan_goes_through_every_chunk_and_stops_at_a_reset(shape):
 @pytest.mark.parametrize("chunk", [0, 3])
 @pytest.mark.parametrize("shape", [(2, 7, 5), (1, 7, 1, 2)], ids=str)
 def test_where_every_step_resets_each_starts_from_x0(shape, chunk):
-    r, s, state, reset, x0 = inputs = problem(shape, ties, 1.0)
+    r, s, state, reset, x0 = inputs = problem(shape, tied, 1.0)
     x = gpu.forward(*inputs, chunk=chunk)
     for t in range(shape[1]):
-        assert_same_bits(x[:, t], apply(r[:, t], s[:, t], x0) + 0.0)
-    grad = gradient_like(x, ties)
+        assert_same(x[:, t], apply(r[:, t], s[:, t], x0) + 0.0)
+    grad = gradient_like(x, tied)
     found = gpu.backward(grad, r, s, x, state, reset, x0, chunk=chunk)
     assert_same_gradients(found, definition(grad, *inputs), exactly=[len(shape) == 3] * 4)
     assert not found[2].any()
@@ -210,7 +190,7 @@ def test_padding_takes_no_part_in_a_tie_at_minus_infinity(N):
     r, s = (torch.full((1, 2, 1, *sides), -torch.inf, device=DEVICE) for sides in [(N, N), (N,)])
     inputs = (r, s, torch.zeros_like(s[:, 0]), None, None)
     x = gpu.forward(*inputs)
-    assert_same_bits(x, reference_scan(*inputs))
+    assert_same(x, reference_scan(*inputs))
     found = gpu.backward(torch.ones_like(x), r, s, x, *inputs[2:])
     assert_same_gradients(found, definition(torch.ones_like(x), *inputs), exactly=[False] * 4)
 
@@ -237,7 +217,7 @@ def test_slices_and_expansions_are_read_where_they_are(chunk):
     check = torch.ones((), device=DEVICE).expand(2, 7, 5)  # as sum().backward() gives it
     for inputs in [(r, s, x0, reset, x0), (r.mT.contiguous().mT, s.flip(1), x0, reset, x0)]:
         x = gpu.forward(*inputs, chunk=chunk)
-        assert_same_bits(x, reference_scan(*inputs))
+        assert_same(x, reference_scan(*inputs))
         found = gpu.backward(check, *inputs[:2], x, *inputs[2:], chunk=chunk)
         assert_same_gradients(found, definition(check, *inputs))
 
@@ -248,7 +228,7 @@ def test_slices_and_expansions_are_read_where_they_are(chunk):
 def test_composed_steps_do_not_depend_on_the_bracketing(shape, chunk):
     r, s, _, _, _ = problem(shape)
     for actual, expected in zip(gpu.compose(r, s, None, None, chunk), collapse(r, s), strict=True):
-        assert_same_bits(actual, expected + 0.0)
+        assert_same(actual, expected + 0.0)
 
 
 @pytest.mark.parametrize("chunk", [0, 3])
@@ -256,7 +236,7 @@ def test_composed_steps_do_not_depend_on_the_bracketing(shape, chunk):
 def test_the_composed_step_takes_every_value_where_the_loop_takes_it(shape, chunk):
     r, s, state, _, _ = problem(shape, special)
     composed = gpu.compose(r, s, None, None, chunk)
-    assert_same_bits(apply(*composed, state) + 0.0, reference_scan(r, s, state)[:, -1])
+    assert_same(apply(*composed, state) + 0.0, reference_scan(r, s, state)[:, -1])
 
 
 @pytest.mark.parametrize("chunk", [0, 3])
@@ -267,7 +247,7 @@ def test_a_reset_makes_the_composed_step_constant(shape, chunk):
     R, S = gpu.compose(r, s, reset, x0, chunk=chunk)
     assert (R[0] == -torch.inf).all()
     assert (R[1] > -torch.inf).any()
-    assert_same_bits(apply(R, S, state), reference_scan(r, s, state, reset, x0)[:, -1])
+    assert_same(apply(R, S, state), reference_scan(r, s, state, reset, x0)[:, -1])
 
 
 def test_unfit_says_why(monkeypatch):

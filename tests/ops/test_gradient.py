@@ -96,7 +96,10 @@ def test_any_case_has_the_states_and_gradients_of_the_definition(case):
 @pytest.mark.parametrize("unit", [(5,), (3, 2)], ids=["degree one", "degree n"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_strides_of_the_inputs_and_of_the_output_s_gradient_do_not_matter(layout, unit):
-    case = make_case((2, 9, *unit), continuous, torch.float64, reset="random", layout=layout)
+    case = make_case((2, 9, *unit), continuous, torch.float64, reset="random", state=True, layout=layout)
+    case["x0"] = case["x0"].transpose(0, -1).contiguous().transpose(0, -1)
+    case["state"] = case["state"][:1].expand_as(case["x0"])
+    case["reset"] = case["reset"].T.contiguous().T
     plain = torch.randn_like(case["s"], memory_format=torch.contiguous_format)
     one = torch.ones((), dtype=torch.float64)
     gradients = {

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from move_cases import FORMS, SPECIAL, make_problem
 from scan_cases import DTYPES, assert_same, assert_same_states
@@ -48,26 +48,18 @@ def assert_same_or_none(one, other):
     dtype=st.sampled_from(DTYPES),
     layout=st.sampled_from(["contiguous", "time first", "padded"]),
     special=st.booleans(),
+    threads=st.integers(1, 3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_the_kernel_gives_the_bits_of_torch(sizes, form, reset, dtype, layout, special, seed):
+@example((1, 40, 100, 5), "taking", 0.1, torch.float32, "contiguous", False, 3, 0)  # large enough for threads
+@example((5, 30, 37, 3), "taking or own", 0.1, torch.float32, "contiguous", False, 3, 0)
+@example((2, 20, 33, 9), "sending", 0.1, torch.float32, "contiguous", False, 3, 0)
+def test_the_kernel_gives_the_bits_of_torch(sizes, form, reset, dtype, layout, special, threads, seed):
     torch.manual_seed(seed)
+    torch.set_num_threads(threads)
     choice, *rest = make_problem(*sizes, form=form, reset=reset, dtype=dtype, special=special)
     grad = torch.tensor(SPECIAL)[torch.randint(len(SPECIAL), choice.shape)] if special else torch.randn(choice.shape)
     compare(moves_cpu, (strided(choice, layout), *rest), strided(grad.to(dtype), layout))
-
-
-@needs_kernel
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("sizes", [(1, 40, 100, 5), (5, 30, 37, 3), (2, 20, 33, 9)], ids=str)
-def test_more_threads_give_the_same_bits(form, sizes):
-    torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        compare(moves_cpu, make_problem(*sizes, form=form, reset=0.1), torch.randn(sizes))
-    finally:
-        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -150,17 +150,6 @@ def test_nothing_crosses_a_reset(form):
     assert x0.grad.abs().min() > 0
 
 
-@each_scan
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_dtype_moves_levels_exactly_and_writes_no_minus_zero(dtype, scan):
-    choice = torch.tensor([1, 2, 0]).expand(1, 4, 1, 3)
-    x0 = torch.tensor([[-0.0, 0.1, 7.0]], dtype=dtype)
-    x = scan(torch.ones(1, 4, 1, 3, 3, dtype=dtype), choice, x0)
-    assert x.dtype == dtype
-    assert torch.equal(x[0, 2, 0], x0[0])
-    assert not torch.signbit(x[x == 0]).any()
-
-
 def test_a_nan_stays_where_it_is_sent():
     choice = torch.tensor([[[[2, 2, 1]], [[0, 1, 2]]]])
     x = transformation_scan(torch.ones(1, 2, 1, 3, 3), choice, torch.tensor([[torch.nan, 5.0, 1.0]]))

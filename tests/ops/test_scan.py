@@ -4,15 +4,10 @@ import pytest
 import torch
 from scan_cases import (
     BACKENDS,
-    DRAWS,
     DTYPES,
-    LAYOUTS,
     assert_same,
     assert_same_gradients,
     assert_same_states,
-    continuous,
-    extreme,
-    held,
     make_case,
     run,
     tied,
@@ -20,12 +15,8 @@ from scan_cases import (
 
 from latchwork import minmax_scan
 from latchwork.ops.algebra import apply
-from reset_cases import RESETS
 
 each_backend = pytest.mark.parametrize("backend", BACKENDS)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
-each_draw = pytest.mark.parametrize("draw", [*DRAWS, held])
-each_reset = pytest.mark.parametrize("reset", RESETS)
 both_degrees = pytest.mark.parametrize("unit", [(5,), (3, 3)], ids=["degree one", "degree n"])
 
 
@@ -36,19 +27,6 @@ def test_the_definition_is_a_loop_of_steps(unit):
     for t in range(9):
         x = apply(case["r"][:, t], case["s"][:, t], x)
         assert_same_states(states[:, t], x + 0.0)
-
-
-@both_degrees
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_strides_do_not_matter(layout, unit):
-    for dtype in DTYPES:
-        case = make_case((2, 9, *unit), tied, dtype, reset="random", state=True, layout=layout)
-        case["x0"] = case["x0"].transpose(0, -1).contiguous().transpose(0, -1)
-        case["state"] = case["state"][:1].expand_as(case["x0"])
-        case["reset"] = case["reset"].T.contiguous().T
-        expected = run({name: a.contiguous() for name, a in case.items()}, "reference")
-        for backend in BACKENDS:
-            assert_same_states(run(case, backend), expected)
 
 
 @each_backend
@@ -123,28 +101,3 @@ def test_a_reset_lets_nothing_through(cut, before, unit, backend):
     assert_same_gradients({**after, "x0": found["x0"]}, found_alone)
     if before != "nan":  # of which also a zero gradient is a NaN
         assert not any(a.any() for a in (found["r"][:, :cut], found["s"][:, :cut], found["state"]))
-
-
-@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
-@both_degrees
-@pytest.mark.parametrize("draw", [continuous, tied, extreme])
-def test_packed_sequences_equal_the_separate_ones(draw, unit, backend):
-    lengths, T = [1, 7, 3, 1, 12], 24
-    case = make_case((1, T, *unit), draw)
-    grad = torch.randint(-4, 5, case["s"].shape).float()
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    reset = torch.zeros(1, T, dtype=torch.bool)
-    reset[:, starts] = True
-    x, found = run({**case, "reset": reset}, backend, grad)
-    total = torch.zeros_like(case["x0"])
-    for start, length in reversed(
-        list(zip(starts, lengths, strict=True))
-    ):  # the order in which the gradients are summed
-        part = slice(start, start + length)
-        alone = {**case, "r": case["r"][:, part], "s": case["s"][:, part]}
-        x_alone, found_alone = run(alone, backend, grad[:, part])
-        assert_same_states(x[:, part], x_alone)
-        assert_same(found["r"][:, part], found_alone["r"])
-        assert_same(found["s"][:, part], found_alone["s"])
-        total += found_alone["x0"]
-    torch.testing.assert_close(found["x0"], total)

@@ -55,6 +55,6 @@ def test_scalars_that_never_left_x0_are_counted():
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
     report = latch_report(make_model(), torch.randn(1, 3, 8))
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'latchwork\[plots\]'"):
         plot_latches(report)

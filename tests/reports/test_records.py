@@ -24,17 +24,10 @@ def test_every_record_below_a_folder_is_read(tmp_path):
         assert known is None or joined["published"] == (known.published and list(known.published))
 
 
-def test_a_folder_without_records_has_none(tmp_path):
-    assert read_records(tmp_path) == read_records(tmp_path / "absent") == []
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "must be JSON"),
-        ("[" * 100_000, "must be JSON"),
-        ('{"a":' * 900 + "1" + "}" * 900, "must be JSON|is not the record of a run"),
-        ("[]", "must hold a JSON object"),
         ("{}", "is not the record of a run: it has no experiment, table"),
         (json.dumps({**make_record(), "training": []}), "training must be a JSON object"),
         (json.dumps({**make_record(), "evaluation": {"length": 1}}), "evaluation has no sequences, average"),
@@ -81,12 +74,6 @@ def test_a_field_of_another_kind_is_named(tmp_path, place, value, message):
     inner[place[-1]] = value
     (tmp_path / "record.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match=rf"record\.json is not the record of a run: {message}"):
-        read_records(tmp_path)
-
-
-def test_bytes_that_are_not_text_are_named(tmp_path):
-    (tmp_path / "record.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"record\.json must be text in UTF-8"):
         read_records(tmp_path)
 
 

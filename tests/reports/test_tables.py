@@ -176,10 +176,6 @@ def test_names_are_escaped():
     assert markdown(table).splitlines()[-1] == f"| {in_markdown} |"
 
 
-def test_a_line_break_in_a_name_does_not_break_a_row():
-    assert markdown_text("a\nb") == latex_text("a\nb") == "a b"
-
-
 def test_every_row_has_as_many_cells_as_the_head():
     groups = group_records(some_records())
     for table in [*results_tables(groups), ablation_table(groups), runs_table(groups)]:

@@ -36,35 +36,26 @@ WINDOWS = ("once", "historically", "eventually", "always")
 def formulas(
     *, unary=UNARY, binary=BINARY, windows=WINDOWS, timed=("since", "until"), bounds=BOUNDS, atoms=ATOMS, leaves=12
 ):
+    def timed_formula(operator, children, bounds):
+        return Formula(operator, children, *bounds)
+
     def extend(children):
-        parts = [
-            st.tuples(st.sampled_from(unary), children).map(lambda p: Formula(p[0], (p[1],))),
-            st.tuples(st.sampled_from(binary), children, children).map(lambda p: Formula(p[0], p[1:])),
-        ]
-        if windows:
-            parts.append(
-                st.tuples(st.sampled_from(windows), children, bounds).map(lambda p: Formula(p[0], (p[1],), *p[2]))
-            )
-        if timed:
-            parts.append(
-                st.tuples(st.sampled_from(timed), children, children, bounds).map(
-                    lambda p: Formula(p[0], p[1:3], *p[3])
-                )
-            )
-        return st.one_of(*parts)
+        return st.one_of(
+            st.builds(Formula, st.sampled_from(unary), st.tuples(children)),
+            st.builds(Formula, st.sampled_from(binary), st.tuples(children, children)),
+            st.builds(timed_formula, st.sampled_from(windows), st.tuples(children), bounds),
+            st.builds(timed_formula, st.sampled_from(timed), st.tuples(children, children), bounds),
+        )
 
     return st.recursive(atoms, extend, max_leaves=leaves).filter(lambda formula: formula.depth <= 9)
 
 
-def traces(longest=60, values=None, batch=2):
-    """Tensors (batch, T) by name, float64."""
-    values = values or st.one_of(st.floats(-4, 4, allow_nan=False, width=32), st.integers(-2, 2).map(float))
-    return st.integers(0, longest).flatmap(
-        lambda steps: st.integers(0, 2**32 - 1).map(lambda seed: random_traces(seed, steps, batch))
-    )
+def traces(longest=60):
+    return st.builds(random_traces, st.integers(0, 2**32 - 1), st.integers(0, longest))
 
 
 def random_traces(seed, steps, batch=2, ties=None):
+    """Tensors (batch, T) by name, float64."""
     generator = torch.Generator().manual_seed(seed)
     ties = seed % 2 == 0 if ties is None else ties
     draw = torch.randn(len(NAMES), batch, steps, generator=generator, dtype=torch.float64)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy
-import pytest
 
 from latchwork.baselines.registry import ModelConfig
 from latchwork.data.shards import write_corpus
@@ -22,7 +22,6 @@ from latchwork.training.config import (
     ValidationConfig,
 )
 from latchwork.training.engine import Progress
-from latchwork.training.pretrain import pretrain
 
 LETTERS = "abcdefgh"
 TINY = PretrainingConfig(
@@ -67,19 +66,12 @@ class CutOffError(Exception):
     """A run ends here."""
 
 
-def run_whole_and_cut_off(config: PretrainingConfig, corpus: Path, folder: Path, after: int = 5) -> tuple[Path, Path]:
-    """The folders of a run that was never cut off, and of one that was after so many steps and then gone on with."""
-
-    def stop(progress: Progress) -> None:
-        if progress.step == after:
+def cut_off_after(step: int) -> Callable[[Progress], None]:
+    def watch(progress: Progress) -> None:
+        if progress.step == step:
             raise CutOffError
 
-    whole, cut = folder / "whole", folder / "cut"
-    pretrain(config, corpus, whole, peak=1.0)
-    with pytest.raises(CutOffError):
-        pretrain(config, corpus, cut, peak=1.0, watch=stop)
-    pretrain(config, corpus, cut, peak=1.0)
-    return whole, cut
+    return watch
 
 
 TIMES = ("seconds", "processor_seconds", "tokens_per_second", "utilisation", "peak", "date")

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import torch
-from pretraining_cases import tiny
+from pretraining_cases import CutOffError, tiny
 
 from latchwork.baselines.registry import ModelConfig
 from latchwork.signals import Stopped
@@ -76,10 +76,6 @@ TWO_PROCESSES: tuple[tuple[str, PretrainingConfig, Strategy, int | None], ...] =
     ("muon", ORTHOGONAL, "fsdp", 3),
     ("muon", ORTHOGONAL, "fsdp", None),
 )
-
-
-class CutOffError(Exception):
-    """A run ends here, in all processes."""
 
 
 def run_two(rank: int, corpus: str, out: str, ports: list[int]) -> None:

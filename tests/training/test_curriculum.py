@@ -184,17 +184,6 @@ def test_every_step_draws_new_words_and_every_seed_others():
     assert torch.equal(draws[0], module.draw(task, 0, 1, plan, 9.0)[0])
 
 
-def test_the_same_seed_learns_the_same():
-    results = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        model = small(2)
-        found = learn_by_length(model, Parity(), LengthCurriculum(steps=20, tokens=64), seed=5)
-        results.append((found.loss, [each.clone() for each in model.parameters()]))
-    assert results[0][0] == results[1][0]
-    assert all(torch.equal(first, second) for first, second in zip(results[0][1], results[1][1], strict=True))
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_a_model_is_trained_in_training_mode_and_left_in_the_mode_it_was_in(training):
     model = Oracle(Parity()).train(training)
@@ -215,17 +204,6 @@ def test_what_watches_sees_every_step_and_a_display_is_silent_without_a_terminal
     assert [step for step, _ in seen] == list(range(1, found.steps + 1))
     assert [length for _, length in seen] == sorted(length for _, length in seen)
     assert capfd.readouterr() == ("", "")
-
-
-def test_s3_is_learnt_by_units_that_select_and_then_right_far_beyond_the_longest_word():
-    task = WordProblem("S3")
-    model = small(6, degree=3, units=12)
-    nn.init.normal_(model.embedding.weight)
-    found = learn_by_length(model, task, LengthCurriculum(longest=16, tokens=512, steps=600), seed=0)
-    assert found.learnt
-    tokens, targets = task.sample("evaluation", 0, rows=1, length=2000)
-    with torch.no_grad():
-        assert (model.eval()(tokens)[0].argmax(-1) == targets).float().mean() > 0.999
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from latchwork.baselines import make_baseline
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.tasks import IGNORE, InductionHeads, Latching
 from latchwork.training import TRAINERS, TrainingProtocol, train
-from latchwork.training.groups import ends_of, groups
 from latchwork.training.network import ModelWithLoss
-from latchwork.training.plans.epochs import Epochs
+from latchwork.training.plans.epochs import Epochs, ends_of, groups
 
 SHORT = TrainingProtocol(sequences=96, validation_sequences=8, epochs=2)
 
@@ -91,18 +89,6 @@ def test_training_lowers_the_loss_and_returns_the_best_weights_as_a_copy():
     assert place.best_epoch == accuracies.index(max(accuracies))
     best = weights[24 * (place.best_epoch + 1)]
     assert all(torch.equal(value, best[name]) for name, value in model.state_dict().items())
-
-
-def test_a_baseline_trains_too():
-    place = train(
-        make_baseline("gru-s", 10),
-        Latching(2),
-        trainer=TRAINERS["xlstm"],
-        batch_size=64,
-        protocol=TrainingProtocol(sequences=64, validation_sequences=2, epochs=1),
-        seed=0,
-    )
-    assert place.stopped == "all epochs"
 
 
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_weights():

@@ -47,10 +47,3 @@ def test_the_interval_of_batch_losses_is_students():
     assert found.margin == pytest.approx(3.182446 * spread / 2)  # t of 3 degrees of freedom at 97.5%
     with pytest.raises(ValueError, match="at least 2"):
         estimate([1.0])
-
-
-def test_the_interval_holds_the_true_mean_as_often_as_it_says():
-    draws = torch.randn(2000, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.3 + 3
-    found = [estimate(row) for row in draws.tolist()]
-    held = sum(abs(each.mean - 3) <= each.margin for each in found) / len(found)
-    assert held == pytest.approx(0.95, abs=0.02)

@@ -20,16 +20,12 @@ from latchwork.files import read_json
 from latchwork.signals import Stopped
 from latchwork.tasks import make_task
 from latchwork.training import (
-    DivergedError,
     EvaluationProtocol,
     LengthCurriculum,
-    Outcome,
-    Plan,
     ProofProtocol,
     Scale,
     TrainingProtocol,
     learn_by_length,
-    run_plan,
     train_until_proved,
 )
 from latchwork.training.plans.until_proved import UntilProved
@@ -60,10 +56,6 @@ def by_length(folder, **options):
 def until_proved(folder, **options):
     attempt = train_until_proved(make_task("fflm(0.8)"), SHAPE, protocol=PROVED, folder=folder, **options)
     return attempt.model, attempt
-
-
-class CutOffError(Exception):
-    pass
 
 
 def signal_at(step):
@@ -192,26 +184,6 @@ def test_the_plan_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("all steps ")
     assert len(code[code.index("class Cosine") : code.index("task = make")].strip().splitlines()) <= 33
     assert (tmp_path / "runs/cosine/record.json").exists()
-
-
-class Spoilt(Plan):
-    """Its loss is not a number at the third step."""
-
-    def batches(self, step, rank, world):
-        return [(step, 1.0)]
-
-    def loss(self, network, batch):
-        logits = network(torch.zeros(1, 2, dtype=torch.long))[0]
-        return Outcome(
-            F.cross_entropy(logits[0], torch.zeros(2, dtype=torch.long)) * (float("nan") if batch == 2 else 1)
-        )
-
-
-def test_a_loss_that_is_not_a_number_leaves_the_weights_and_says_at_which_step():
-    model = MinMaxRNC_LM(10, SHAPE)
-    with pytest.raises(DivergedError, match=r"step 3: the loss is nan"):
-        run_plan(Spoilt(), model)
-    assert all(bool(each.isfinite().all()) for each in model.parameters())
 
 
 def test_a_counterexample_is_in_every_batch_and_counts_double_until_it_is_answered():

@@ -67,7 +67,7 @@ def test_pretrain_then_again_then_export(arguments, tmp_path):
     assert again.stderr == f"{tmp_path / 'run'} holds this run, finished: its record is shown\n"
     changed = runner.invoke(app, [*arguments, "--set", "seed=1"], env=WIDE)
     assert changed.exit_code == 2
-    assert "another config: seed is 0 there and 1 here" in changed.stderr
+    assert "another config: seed is 0 there and 1 here. Choose another" in changed.stderr
 
     pytest.importorskip("transformers")
     result = runner.invoke(app, ["export", str(tmp_path / "run"), "--hf", str(tmp_path / "hf")], env=WIDE)

@@ -6,9 +6,8 @@ from pretraining_cases import TINY, tiny
 
 from latchwork.baselines.registry import ModelConfig, make_model
 from latchwork.training.config import OptimizerConfig, ScheduleConfig
-from latchwork.training.optimizer import make_optimizer, set_step
+from latchwork.training.optimizer import learning_rate, make_optimizer, set_step
 from latchwork.training.presets import find_config
-from latchwork.training.schedule import learning_rate
 
 
 def test_the_papers_rate_rises_over_2000_steps_and_falls_to_a_hundredth_at_200000():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.modules.cells import MatrixCell, ScalarCell, SelectionCell, TransformationCell
-from latchwork.modules.cells.scalar import round_to_levels
+from latchwork.modules.cells.cell import round_to_levels
 from latchwork.modules.neuron import MinMaxNeuron
 
 Array = numpy.ndarray

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any
+
+from latchwork.extras import optional
 
 OPENWEBTEXT = "Skylion007/openwebtext"
 ROWS = 1000
@@ -45,10 +46,7 @@ class HubDataset:
 
     @cached_property
     def _rows(self) -> Any:
-        try:
-            library = import_module("datasets")
-        except ImportError:
-            raise ImportError(f"{self.name} needs the datasets library: pip install 'latchwork[lm]'") from None
+        library = optional("lm", "datasets")
         try:
             rows = library.load_dataset(self.dataset, self.config, split=self.split, revision=self.revision)
         except (OSError, RuntimeError, ValueError) as error:

@@ -10,10 +10,10 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from latchwork.extras import optional
 from latchwork.files import open_file
 
 FORMATS = (".txt", ".jsonl", ".parquet")
@@ -118,7 +118,7 @@ class TextFile:
             yield self._encodable(values[self.field], where)
 
     def _rows(self) -> Iterator[str]:
-        parquet, library = (_library(name, "pyarrow") for name in ("pyarrow.parquet", "pyarrow"))
+        parquet, library = (optional("lm", name) for name in ("pyarrow.parquet", "pyarrow"))
         open_file(self.path).close()  # its errors name the file
         with tempfile.TemporaryFile() as unpacked:
             file: Any = self.path
@@ -238,7 +238,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _unpack_zst(file: BinaryIO) -> Iterator[bytes]:
-    zstandard = _library("zstandard", "zstandard")
+    zstandard = optional("lm", "zstandard")
     frame = None
     while piece := file.read(min(PIECE, PACKED_PIECE)):
         while piece:
@@ -252,10 +252,3 @@ def _unpack_zst(file: BinaryIO) -> Iterator[bytes]:
                 piece, frame = frame.unused_data, None
     if frame is not None:
         raise EOFError("it ends in the middle of a frame")
-
-
-def _library(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise ImportError(f"this file needs {package}: pip install 'latchwork[lm]'") from None

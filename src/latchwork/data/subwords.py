@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy
 
 from latchwork.data.tokenizers import MOST_BYTES, SUBWORDS, ByteStream, TextStream, Tokens
+from latchwork.extras import optional
 from latchwork.files import read_json, read_text
 
 CONFIG = "tokenizer_config.json"
@@ -149,10 +149,7 @@ class _Stream:
 
 def tokenizers_library() -> Any:
     """The `tokenizers` library."""
-    try:
-        return import_module("tokenizers")
-    except ImportError:
-        raise ImportError("this tokenizer needs the tokenizers library: pip install 'latchwork[lm]'") from None
+    return optional("lm", "tokenizers")
 
 
 def _parse(content: str) -> Any:

@@ -8,6 +8,8 @@ from math import sqrt
 
 import numpy
 
+from latchwork.extras import optional
+
 CONFIDENCE = 0.95
 
 
@@ -28,10 +30,6 @@ def estimate(losses: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
     """
     if len(losses) < 2:
         raise ValueError(f"losses must be at least 2, to know how far they spread; got {len(losses)}")
-    try:
-        from scipy.stats import t
-    except ImportError as error:
-        raise ImportError("scipy is missing: pip install 'latchwork[lm]'") from error
     values = numpy.asarray(losses, dtype=numpy.float64)
-    factor = float(t.ppf((1 + confidence) / 2, len(values) - 1))
+    factor = float(optional("lm", "scipy.stats").t.ppf((1 + confidence) / 2, len(values) - 1))
     return Estimate(float(values.mean()), factor * float(values.std(ddof=1)) / sqrt(len(values)))

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from latchwork.extras import optional
+
 FEW = 10  # sequences: of fewer it is not known how much they differ, and there is no interval
 
 
@@ -155,8 +157,4 @@ def accuracy_interval(sums: Mapping[str, int], sequences: int, confidence: float
 
 
 def _scipy_stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError("scipy is missing: pip install 'latchwork[experiments]'") from error
-    return stats
+    return optional("experiments", "scipy.stats")

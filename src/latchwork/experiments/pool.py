@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latchwork.experiments.worker import work
+from latchwork.extras import optional
 from latchwork.files import read_json
 
 RETRIES = 3  # of a run whose process was killed; it resumes from its checkpoint
@@ -104,10 +105,7 @@ class Ray:
     """
 
     def __init__(self, address: str | None, cpus: int, gpus: float) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise ImportError("Ray is missing: pip install 'latchwork[ray]'") from error
+        ray = optional("ray", "ray")
         self._own = not ray.is_initialized()
         if self._own:
             handler = signal.getsignal(signal.SIGTERM)

@@ -100,26 +100,23 @@ class MinMaxRNC(nn.Module):
         c = self.config
         if u.dim() != 3 or u.shape[-1] != c.d_model:
             raise ValueError(f"u must be (B, T, d_model = {c.d_model}); got {tuple(u.shape)}")
-        check_state(self, u.shape[0], state)
-        if reset is not None and (reset.dtype != torch.bool or reset.shape != u.shape[:2]):
-            raise ValueError(
-                f"reset must be bool (B, T) = {tuple(u.shape[:2])}; got {reset.dtype} {tuple(reset.shape)}"
-            )
+        self.check_rest((u.shape[0], u.shape[1]), state, reset, chunk_size)
+
+    def check_rest(
+        self, shape: tuple[int, int], state: State | None, reset: Tensor | None, chunk_size: int | None
+    ) -> None:
+        """`check` of what comes with u, or with the tokens of a language model, of shape (B, T)."""
+        neuron: MinMaxNeuron = self.layers[0].neuron  # type: ignore[assignment]
+        for name, width in (("conv", neuron.d_model), ("x", neuron.d_state)):
+            expected = (len(self.layers), shape[0], width)
+            if state is not None and (found := tuple(getattr(state, name).shape)) != expected:
+                raise ValueError(f"state.{name} must be (n_layers, B, {width}) = {expected}; got {found}")
+        if reset is not None and (reset.dtype != torch.bool or reset.shape != shape):
+            raise ValueError(f"reset must be bool (B, T) = {shape}; got {reset.dtype} {tuple(reset.shape)}")
         if chunk_size is not None:
             distributed.refuse("chunk_size")
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
-
-
-def check_state(backbone: MinMaxRNC, batch_size: int, state: State | None) -> None:
-    """Raise an error if the state is not one of this cascade and batch."""
-    if state is None:
-        return
-    neuron: MinMaxNeuron = backbone.layers[0].neuron  # type: ignore[assignment]
-    for name, width in (("conv", neuron.d_model), ("x", neuron.d_state)):
-        expected = (len(backbone.layers), batch_size, width)
-        if (shape := tuple(getattr(state, name).shape)) != expected:
-            raise ValueError(f"state.{name} must be (n_layers, B, {width}) = {expected}; got {shape}")
+            if chunk_size < 1:
+                raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
 
 
 def _feed_forward(config: MinMaxRNCConfig, dropout: float) -> FeedForward | GatedFeedForward:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.models import checkpoint, generation, token_pairs
-from latchwork.models.backbone import MinMaxRNC, check_state
+from latchwork.models.backbone import MinMaxRNC
 from latchwork.models.config import MinMaxRNCLMConfig
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.linear import Linear, has_hooks
@@ -238,12 +238,4 @@ class MinMaxRNC_LM(nn.Module):
         """Raise an error that names the argument that is wrong, what it must be and what it was."""
         if tokens.dim() != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"tokens must be int64 or int32 (B, T); got {tokens.dtype} {tuple(tokens.shape)}")
-        check_state(self.backbone, tokens.shape[0], state)
-        if reset is not None and (reset.dtype != torch.bool or reset.shape != tokens.shape):
-            raise ValueError(
-                f"reset must be bool (B, T) = {tuple(tokens.shape)}; got {reset.dtype} {tuple(reset.shape)}"
-            )
-        if chunk_size is not None:
-            distributed.refuse("chunk_size")
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, or None; got {chunk_size}")
+        self.backbone.check_rest((tokens.shape[0], tokens.shape[1]), state, reset, chunk_size)

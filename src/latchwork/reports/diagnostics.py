@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from latchwork.extras import optional
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -18,7 +20,6 @@ def plot_latches(report: LatchReport) -> Figure:
 
     The dead zone is the dark part of held, at its bottom. "moved" is shown where it occurs, for degree n only.
     """
-    Figure = _figure()
     dead, held, moved, reset = (report.share(name).cpu().numpy() for name in ("dead", "held", "moved", "reset"))
     heights = {  # each is drawn from 0, over those before it: no seams
         "set": held + moved + reset + report.share("set").cpu().numpy(),
@@ -29,7 +30,9 @@ def plot_latches(report: LatchReport) -> Figure:
     }
     kinds = [name for name in COLOURS if name != "moved" or moved.any()]
     n_layers, d_state = held.shape
-    figure = Figure(figsize=(9, 1 + 1.5 * n_layers), layout="constrained")
+    figure: Figure = optional("plots", "matplotlib.figure").Figure(
+        figsize=(9, 1 + 1.5 * n_layers), layout="constrained"
+    )
     rows = figure.subplots(n_layers, sharex=True, squeeze=False)[:, 0]
     for layer, axes in enumerate(rows):
         order = (-held[layer] - 1e-6 * dead[layer]).argsort(kind="stable")
@@ -44,11 +47,3 @@ def plot_latches(report: LatchReport) -> Figure:
     handles, labels = rows[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
-
-
-def _figure() -> type[Figure]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'latchwork[plots]'") from error
-    return Figure

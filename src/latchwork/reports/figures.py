@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latchwork.evaluation.statistics import FEW, wilson
+from latchwork.extras import optional
 from latchwork.reports.diagnostics import COLOURS as CAUSE_COLOURS
 from latchwork.reports.labels import label_ends
 from latchwork.reports.records import ENDS, Group, Record
@@ -204,12 +205,8 @@ def render(figure: Figure, name: str) -> str:
 
 
 def _matplotlib() -> Any:
-    try:
-        import matplotlib
-        import matplotlib.figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'latchwork[plots]'") from error
-    return matplotlib
+    optional("plots", "matplotlib.figure")
+    return optional("plots", "matplotlib")
 
 
 def _key(group: Group) -> Key:

@@ -11,8 +11,8 @@ import numpy
 
 from latchwork.machines import Machine
 from latchwork.tasks.automaton import run
-from latchwork.tasks.latching import EVALUATION_LENGTH
-from latchwork.tasks.task import BLOCK, Array, Random, Split, Task, check_table, make_machine
+from latchwork.tasks.latching import SPLITS
+from latchwork.tasks.task import BLOCK, Array, Random, Task, check_table, make_machine
 
 KINDS = 2  # sequences to match
 TOKENS = 2  # that stand for one event
@@ -22,11 +22,6 @@ ROUNDS = 16  # of being matched and reset, about, in one long sequence of the ba
 SLAB = 128  # rows drawn at a time
 
 Variant = Literal["defined", "published", "balanced"]
-SPLITS = {
-    "train": Split(sequences=20_000, shortest=256, longest=512),
-    "validation": Split(sequences=1_000, shortest=1024, longest=2048),
-    "evaluation": Split(sequences=1_000, shortest=EVALUATION_LENGTH, longest=EVALUATION_LENGTH),
-}
 
 
 class Sequences(Task):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy
 
-from latchwork.temporal.formula import Formula
+from latchwork.temporal.formula import PAST, Formula
 
 MOST_NODES = 10_000
 MOST_CASES = 1 << 20  # of inputs and corners, when the corners are enumerated
@@ -143,15 +143,13 @@ class Core:
             return self._leaf(~formula if negated else formula)
         if operator == "not":
             return self._visit(formula.children[0], not negated)
-        if not self.past and operator in ("prev", "s_prev", "once", "historically", "since", "rise", "fall"):
+        if not self.past and operator in (*PAST, "prev", "s_prev", "rise", "fall", "iff", "xor"):
             raise TooLarge(f"{operator} stands over an operator without end: evaluate the formula on whole traces")
-        if operator == "rise":  # p, and not p a step ago
-            return self._both(formula.children[0], False, formula.children[0], True, negated)
-        if operator == "fall":
-            return self._both(formula.children[0], True, formula.children[0], False, negated)
+        if operator in ("rise", "fall"):  # p, and not p a step ago; or the other way round
+            turned = negated == (operator == "rise")
+            now, ago = (self._visit(formula.children[0], each) for each in (turned, not turned))
+            return self._add("or" if negated else "and", now, self._move(ago, -1, 1, not negated))
         if operator in ("iff", "xor"):
-            if not self.past:
-                raise TooLarge(f"{operator} stands over an operator without end: evaluate the formula on whole traces")
             p, q = formula.children
             return self._visit((p >> q) & (q >> p) if (operator == "iff") != negated else (p | q) & ~(p & q), False)
         if operator == "implies":
@@ -171,40 +169,32 @@ class Core:
         best = self._best(inside, direction, whole, None if formula.end is None else formula.end - formula.begin)
         return self._move(best, direction, formula.begin, whole)
 
-    def _both(self, now: Formula, now_negated: bool, ago: Formula, ago_negated: bool, negated: bool) -> int:
-        p, q = self._visit(now, now_negated != negated), self._visit(ago, ago_negated != negated)
-        return self._add("or" if negated else "and", p, self._move(q, -1, 1, not negated))
-
     def _move(self, inside: int, direction: int, steps: int, outside: bool) -> int:
         for _ in range(min(steps, MOST_NODES + 1)):
             inside = self._add("next" if direction == 1 else "prev", inside, -1, outside)
         return inside
 
     def _best(self, p: int, direction: int, whole: bool, end: int | None) -> int:
-        kind = "and" if whole else "or"
-        if end is not None:
-            value = p
-            for _ in range(min(end, MOST_NODES + 1)):
-                value = self._add(kind, p, self._move(value, direction, 1, whole))
-            return value
-        own = len(self.nodes)
-        self.nodes.append(Node(kind, p, -1))
-        self.nodes[own] = Node(kind, p, self._move(own, direction, 1, whole))
-        return own
+        return self._unroll("and" if whole else "or", p, lambda own: self._move(own, direction, 1, whole), end)
+
+    def _unroll(self, kind: str, first: int, rest: Callable[[int], int], times: int | None) -> int:
+        """first, and (or) the rest made of the value itself: so many times; without end as an equation about itself."""
+        value = first
+        if times is None:
+            value = len(self.nodes)
+            self.nodes.append(Node(kind, first, -1))
+            self.nodes[value] = Node(kind, first, rest(value))
+        for _ in range(min(times or 0, MOST_NODES + 1)):
+            value = self._add(kind, first, rest(value))
+        return value
 
     def _since(self, formula: Formula, negated: bool) -> int:
         """q or (p and itself a step on), false beyond the trace; negated all is turned round."""
         direction = -1 if formula.operator == "since" else 1
         p, q = (self._visit(child, negated) for child in formula.children)
         over, under = ("and", "or") if negated else ("or", "and")
-        if formula.end is not None:
-            value = q
-            for _ in range(min(formula.end - formula.begin, MOST_NODES + 1)):
-                value = self._add(over, q, self._add(under, p, self._move(value, direction, 1, negated)))
-        else:
-            value = len(self.nodes)
-            self.nodes.append(Node(over, q, -1))
-            self.nodes[value] = Node(over, q, self._add(under, p, self._move(value, direction, 1, negated)))
+        width = None if formula.end is None else formula.end - formula.begin
+        value = self._unroll(over, q, lambda own: self._add(under, p, self._move(own, direction, 1, negated)), width)
         if formula.begin:
             held = self._best(p, direction, not negated, formula.begin - 1)
             value = self._add(under, held, self._move(value, direction, formula.begin, negated))

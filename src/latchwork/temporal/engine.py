@@ -140,8 +140,7 @@ class KernelEngine:
         """The state as `Step` has it."""
         state = [torch.tensor(int(self.counters[0]))]
         for number, each in enumerate(self.program.instructions):
-            parts = len(start_values(each)) if state_rows(each) else 0
-            for part in range(parts):
+            for part in range(len(start_values(each))):
                 first = self.offsets[number] + part * each.size
                 ring = self.numbers[first : first + each.size]
                 place = int(self.counters[number + 1])
@@ -154,8 +153,6 @@ class KernelEngine:
         self.counters[:] = 0
         self.counters[0] = int(state[0])
         for number, each in enumerate(self.program.instructions):
-            if not state_rows(each):
-                continue
             own = self.numbers[self.offsets[number] : self.offsets[number] + _rows(each)]
             parts = [registers.pop(0).numpy() for _ in start_values(each)]
             for part, register in enumerate(parts):

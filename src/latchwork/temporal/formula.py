@@ -7,7 +7,7 @@ where it is above 0. What an operator means is in temporal/definition.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEEPEST = 500  # operators inside each other: equality is recursive
 COMPARISONS = ("<=", "<", ">=", ">", "==", "!=")
 ARITHMETIC = ("+", "-", "*", "/")
+TERMS = ("signal", "parameter", "constant", *ARITHMETIC, "minus", "abs", "sqrt", "exp", "pow")
 FUNCTIONS = ("abs", "sqrt", "exp", "pow", "rise", "fall")  # printed as calls
 CONNECTIVES = ("and", "or", "implies", "iff", "xor")
 STEPS = {"prev": -1, "s_prev": -1, "next": 1, "s_next": 1}  # weak ones are true beyond the trace, strong ones false
@@ -53,6 +54,19 @@ ARITY = {
     **dict.fromkeys((*PREFIXES, "minus", "abs", "sqrt", "exp", "rise", "fall"), 1),
     **dict.fromkeys(("signal", "parameter", "constant"), 0),
 }
+
+
+def _infix(operator: str, *, reflected: bool = False) -> Callable[[Formula, Formula | float], Formula]:
+    """A method of Formula for an operator that stands between two operands; reflected: the formula is the right one."""
+
+    def build(self: Formula, other: Formula | float) -> Formula:
+        return Formula(operator, (as_formula(other), self) if reflected else (self, as_formula(other)))
+
+    return build
+
+
+def _prefix(operator: str) -> Callable[[Formula], Formula]:
+    return lambda self: Formula(operator, (self,))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,77 +191,24 @@ class Formula:
 
     # Building.
 
-    def __and__(self, other: Formula | float) -> Formula:
-        """Both."""
-        return Formula("and", (self, as_formula(other)))
-
-    def __or__(self, other: Formula | float) -> Formula:
-        """At least one."""
-        return Formula("or", (self, as_formula(other)))
-
-    def __invert__(self) -> Formula:
-        """Not."""
-        return Formula("not", (self,))
-
-    def __rshift__(self, other: Formula | float) -> Formula:
-        """`a >> b`: a implies b."""
-        return Formula("implies", (self, as_formula(other)))
-
-    def __le__(self, other: Formula | float) -> Formula:
-        """At most."""
-        return Formula("<=", (self, as_formula(other)))
-
-    def __lt__(self, other: Formula | float) -> Formula:
-        """Less than."""
-        return Formula("<", (self, as_formula(other)))
-
-    def __ge__(self, other: Formula | float) -> Formula:
-        """At least."""
-        return Formula(">=", (self, as_formula(other)))
-
-    def __gt__(self, other: Formula | float) -> Formula:
-        """More than."""
-        return Formula(">", (self, as_formula(other)))
-
-    def __add__(self, other: Formula | float) -> Formula:
-        """The sum."""
-        return Formula("+", (self, as_formula(other)))
-
-    def __radd__(self, other: float) -> Formula:
-        """The sum."""
-        return Formula("+", (as_formula(other), self))
-
-    def __sub__(self, other: Formula | float) -> Formula:
-        """The difference."""
-        return Formula("-", (self, as_formula(other)))
-
-    def __rsub__(self, other: float) -> Formula:
-        """The difference."""
-        return Formula("-", (as_formula(other), self))
-
-    def __mul__(self, other: Formula | float) -> Formula:
-        """The product."""
-        return Formula("*", (self, as_formula(other)))
-
-    def __rmul__(self, other: float) -> Formula:
-        """The product."""
-        return Formula("*", (as_formula(other), self))
-
-    def __truediv__(self, other: Formula | float) -> Formula:
-        """The quotient."""
-        return Formula("/", (self, as_formula(other)))
-
-    def __rtruediv__(self, other: float) -> Formula:
-        """The quotient."""
-        return Formula("/", (as_formula(other), self))
-
-    def __neg__(self) -> Formula:
-        """Less than nothing: -x. Of a formula the same values as `not`."""
-        return Formula("minus", (self,))
-
-    def __abs__(self) -> Formula:
-        """The absolute value."""
-        return Formula("abs", (self,))
+    __and__ = _infix("and")
+    __or__ = _infix("or")
+    __rshift__ = _infix("implies")
+    __le__ = _infix("<=")
+    __lt__ = _infix("<")
+    __ge__ = _infix(">=")
+    __gt__ = _infix(">")
+    __add__ = _infix("+")
+    __sub__ = _infix("-")
+    __mul__ = _infix("*")
+    __truediv__ = _infix("/")
+    __radd__ = _infix("+", reflected=True)
+    __rsub__ = _infix("-", reflected=True)
+    __rmul__ = _infix("*", reflected=True)
+    __rtruediv__ = _infix("/", reflected=True)
+    __invert__ = _prefix("not")
+    __neg__ = _prefix("minus")  # of a formula the same values as `not`
+    __abs__ = _prefix("abs")
 
     def __bool__(self) -> bool:
         """An error: `a and b` or `1 < x < 2` of Python would silently drop a part."""

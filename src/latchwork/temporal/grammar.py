@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -67,6 +67,16 @@ COMMENT: /\/\*(.|\n)*?\*\// | /\/\/[^\n]*/
 """
 INFIX = {"and_": "and", "or_": "or", "implies": "implies", "iff": "iff", "xor": "xor"}
 INFIX |= {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+PLAIN: dict[str, Callable[..., Any]] = {  # rules that need neither the text nor the names met so far
+    "minus": build.minus,
+    "true": lambda: constant(float("inf")),
+    "false": lambda: constant(float("-inf")),
+    "parameter": lambda token: build.parameter(str(token)),
+    "interval": lambda begin, end: (begin, end),
+    "unnamed": lambda value: value,
+    "variable": lambda *_: None,
+    "type": lambda: None,
+}
 PUNCTUATION = {"LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COLON": "':'", "COMMA": "','"}
 PUNCTUATION |= {"EQUAL": "'='", "$END": "the end"}
 DECLARATIONS = {"const", "input", "output", "float", "int", "long", "real", "bool"}  # names too, inside a formula
@@ -187,8 +197,7 @@ class _Reader:
                 raise self._error(f"a constant must be a number; {name} is {value}", name)
             self.named[str(name)] = value
             return value
-        result: Any = getattr(self, f"_{rule}")(*operands)
-        return result
+        return PLAIN[rule](*operands) if rule in PLAIN else getattr(self, f"_{rule}")(*operands)
 
     def _unless(self, left: Formula, interval: tuple[int, int | None] | None, right: Formula) -> Formula:
         begin, end = interval or (0, None)
@@ -197,29 +206,14 @@ class _Reader:
     def _compare(self, left: Formula, operator: Any, right: Formula) -> Formula:
         return Formula("!=" if operator == "!==" else str(operator), (left, right))
 
-    def _minus(self, child: Formula) -> Formula:
-        return build.minus(child)
-
     def _number(self, token: Any) -> Formula:
         value = float(token)
         if value == float("inf"):
             raise self._error(f"{_short(token)} is too large for a number", token)
         return constant(value)
 
-    def _true(self) -> Formula:
-        return constant(float("inf"))
-
-    def _false(self) -> Formula:
-        return constant(float("-inf"))
-
     def _name(self, token: Any) -> Formula:
         return self.named.get(str(token), Formula("signal", value=str(token)))
-
-    def _parameter(self, token: Any) -> Formula:
-        return build.parameter(str(token))
-
-    def _interval(self, begin: int, end: int | None) -> tuple[int, int | None]:
-        return begin, end
 
     def _literal_bound(self, token: Any) -> int:
         if not token.isdecimal() or len(token) > 18:
@@ -233,15 +227,6 @@ class _Reader:
         if value is None or value.operator != "constant" or not float(value.value).is_integer():  # type: ignore[arg-type]
             raise self._error(f"a bound must be a whole number or the name of one; got {_short(token)}", token)
         return int(float(value.value))  # type: ignore[arg-type]
-
-    def _unnamed(self, value: Formula) -> Formula:
-        return value
-
-    def _variable(self, *operands: Any) -> None:
-        return None
-
-    def _type(self) -> None:
-        return None
 
     def _error(self, problem: str, token: Any) -> ParseError:
         return ParseError(problem, self.text, token.start_pos)

@@ -8,13 +8,14 @@ that nothing comes any more is among those kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
 from latchwork.temporal.core import Bits, Core, TooLarge
-from latchwork.temporal.formula import COMPARISONS, Formula
+from latchwork.temporal.formula import COMPARISONS, TERMS, Formula
 
 Claim = tuple[Bits, Bits]  # what is remembered, and what the variables will be
 MOST_STATES = 100_000
@@ -60,11 +61,8 @@ def tables(formula: Formula, symbols: Sequence[str] | None = None) -> tuple[Any,
 def atoms(formula: Formula) -> tuple[str, ...]:
     """The names of the atoms, sorted; an error if the formula speaks of numbers."""
     for node in reversed(formula.nodes()):
-        if node.operator in COMPARISONS or node.operator in ("+", "-", "*", "/", "minus", "abs", "sqrt", "exp", "pow"):
-            raise ValueError(f"the formula must be over truth values, without numbers; it has {node}")
-        if node.operator == "parameter" or (
-            node.operator == "constant" and abs(float(node.value or 0)) != float("inf")
-        ):
+        truth = node.operator == "signal" or (node.operator == "constant" and math.isinf(float(node.value or 0)))
+        if node.operator in (*COMPARISONS, *TERMS) and not truth:
             raise ValueError(f"the formula must be over truth values, without numbers; it has {node}")
     return tuple(sorted(formula.names))
 
@@ -106,14 +104,11 @@ class _Reader:
         """The state after a symbol, and whether the formula holds."""
         if state is None:
             made = [each for claims in self._step(letter, self.begin).values() for each in claims]
-            if not self.core.variables:
-                return frozenset(claim for claim, _ in made), made[0][1]
-            after = frozenset(claim for claim, holds in made if holds)
         else:
             made = [each for memory, claim in state for each in self._step(letter, memory).get(claim, ())]
-            after = frozenset(claim for claim, _ in made)
-            if not self.core.variables:
-                return after, made[0][1]
+        if not self.core.variables:
+            return frozenset(claim for claim, _ in made), made[0][1]
+        after = frozenset(claim for claim, holds in made if holds or state is not None)
         return after, any(claim == self.end for _, claim in after)
 
     def _step(self, letter: dict[str, bool], memory: Bits) -> dict[Bits, list[tuple[Claim, bool]]]:

@@ -108,9 +108,7 @@ class Monitor:
         rows = [row.unsqueeze(0) if flat else row for row in rows]
         if rows[0].shape[0] != self.batch:
             raise ValueError(f"signals must be of {self.batch} traces, the monitor's batch; got {rows[0].shape[0]}")
-        values = torch.stack(rows[: len(self._program.signals)] or [rows[0][:, :]], 0).permute(2, 0, 1)
-        if not self._program.signals:
-            values = values[:, :0]
+        values = torch.stack(rows).permute(2, 0, 1)[:, : len(self._program.signals)]
         robust = self._advance(values.to(self.device, self.dtype))
         return robust[0] if flat else robust
 

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from latchwork.ops.temporal import latch, window
 from latchwork.temporal import smooth
-from latchwork.temporal.formula import COMPARISONS, Formula
+from latchwork.temporal.formula import COMPARISONS, STEPS, TERMS, Formula
 from latchwork.temporal.parameters import named_parameters
+from latchwork.temporal.program import FILLS, POINTWISE
+from latchwork.temporal.step import ELEMENTWISE
 from latchwork.temporal.traces import Signals, read
 
 Values = dict[Formula, Tensor]
@@ -95,18 +97,17 @@ def _signs(truth: Tensor) -> Tensor:
 
 
 def _value(node: Formula, operands: list[Tensor], shape: torch.Size, temperature: float | None) -> Tensor:
-    if node.operator in POINTWISE:
-        return POINTWISE[node.operator](*operands)
     algebra = EXACT if temperature is None else smooth.Algebra(temperature)
     if node.operator in ("and", "or", "implies"):
         left, right = operands
         if node.operator == "and":
             return algebra.least(left, right)
         return algebra.greatest(-left if node.operator == "implies" else left, right)
+    if node.operator in POINTWISE:
+        return ELEMENTWISE[POINTWISE[node.operator]](*operands)
     p, q = operands[0].expand(shape), operands[-1].expand(shape)
-    if node.operator in SHIFTS:
-        steps, fill = SHIFTS[node.operator]
-        return shift(p, steps, fill)
+    if node.operator in STEPS:
+        return shift(p, -STEPS[node.operator], FILLS[node.operator])
     if node.operator == "rise":
         return algebra.least(-shift(p, 1, -torch.inf), p)
     if node.operator == "fall":
@@ -162,39 +163,11 @@ def shift(p: Tensor, steps: int, fill: float) -> Tensor:
     return torch.cat([outside, p[:, : size - moved]] if steps > 0 else [p[:, moved:], outside], 1) if moved else p
 
 
-Pointwise = Callable[..., Tensor]
-POINTWISE: dict[str, Pointwise] = {
-    "<=": lambda p, q: q - p,
-    "<": lambda p, q: q - p,
-    ">=": torch.sub,
-    ">": torch.sub,
-    "==": lambda p, q: -(p - q).abs(),
-    "!=": lambda p, q: (p - q).abs(),
-    "iff": lambda p, q: -(p - q).abs(),
-    "xor": lambda p, q: (p - q).abs(),
-    "+": torch.add,
-    "-": torch.sub,
-    "*": torch.mul,
-    "/": torch.div,
-    "not": torch.neg,
-    "minus": torch.neg,
-    "abs": torch.abs,
-    "sqrt": torch.sqrt,
-    "exp": torch.exp,
-    "pow": torch.pow,
-}
-COMPARE: dict[str, Pointwise] = {
+COMPARE: dict[str, Callable[..., Tensor]] = {
     "<=": torch.le,
     "<": torch.lt,
     ">=": torch.ge,
     ">": torch.gt,
     "==": torch.eq,
     "!=": torch.ne,
-}
-TERMS = ("signal", "parameter", "constant", "+", "-", "*", "/", "minus", "abs", "sqrt", "exp", "pow")
-SHIFTS = {
-    "prev": (1, torch.inf),
-    "s_prev": (1, -torch.inf),
-    "next": (-1, torch.inf),
-    "s_next": (-1, -torch.inf),
 }

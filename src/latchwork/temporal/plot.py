@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from latchwork.temporal.core import TooLarge
-from latchwork.temporal.formula import Formula
+from latchwork.temporal.formula import TERMS, Formula
 from latchwork.temporal.monitor import first_violation
-from latchwork.temporal.offline import TERMS, subformulas
+from latchwork.temporal.offline import subformulas
 
 WIDTH, HEIGHT = 900, 90  # of a chart's own units: it is stretched to the width of the page
 STYLE = """

@@ -68,12 +68,12 @@ def state_rows(instruction: Instruction) -> int:
 
 
 def start_values(instruction: Instruction) -> tuple[float, ...]:
-    """What each of an instruction's registers holds before the first step."""
+    """What each of an instruction's registers holds before the first step; most instructions have none."""
     if instruction.operation in ("since", "until"):
         return math.inf, -math.inf
     if instruction.operation == "latch":
         return (float(instruction.value),)
-    return (math.inf if instruction.operation == "smallest" else -math.inf,)
+    return {"smallest": (math.inf,), "largest": (-math.inf,), "lag": (-math.inf,)}.get(instruction.operation, ())
 
 
 def compile_program(formulas: list[Formula]) -> Program:
@@ -164,8 +164,7 @@ class _Compiler:
             if node.end is not None:
                 return self._window(best, number, node.end - node.begin + 1), delay
             other = self.emit("constant", (), 0, -none)
-            pair = (number, self.emit("constant", (), 0, -math.inf)) if minimum else (other, number)
-            return self.emit("latch", pair, 1, none), delay
+            return self.emit("latch", (number, other) if minimum else (other, number), 1, none), delay
         if operator in ("eventually", "always"):
             assert node.end is not None
             return self._window(best, self._future(first, none), node.end - node.begin + 1), first[1] + node.end

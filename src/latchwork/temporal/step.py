@@ -62,9 +62,10 @@ class Step(nn.Module):
         """The state before the first step: the time, then the registers in the order of the instructions."""
         state = [torch.zeros((), dtype=torch.int64, device=device)]
         for each in self.program.instructions:
-            if rows := state_rows(each):
-                values = start_values(each)
-                state += [torch.full((rows // len(values), batch), v, dtype=dtype, device=device) for v in values]
+            values = start_values(each)
+            state += [
+                torch.full((state_rows(each) // len(values), batch), v, dtype=dtype, device=device) for v in values
+            ]
         return tuple(state)
 
     def forward(self, values: Tensor, *state: Tensor, last: int | None = None) -> tuple[Tensor, ...]:
@@ -170,8 +171,7 @@ def named_state(program: Program) -> list[str]:
     """Names for the tensors of a state, in order."""
     names = ["time"]
     for number, each in enumerate(program.instructions):
-        if state_rows(each):
-            names += [f"{number}.{each.operation}.{part}" for part in range(len(start_values(each)))]
+        names += [f"{number}.{each.operation}.{part}" for part in range(len(start_values(each)))]
     return names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -55,10 +56,7 @@ def _tensor(name: str, value: Any) -> Tensor:
 def wide(dtypes: Sequence[torch.dtype]) -> torch.dtype:
     """The floating dtype that holds all; the default one if none is floating."""
     floating = [dtype for dtype in dtypes if dtype.is_floating_point]
-    result = floating[0] if floating else torch.get_default_dtype()
-    for dtype in floating:
-        result = torch.promote_types(result, dtype)
-    return result
+    return reduce(torch.promote_types, floating) if floating else torch.get_default_dtype()
 
 
 def number(value: Tensor, dtype: torch.dtype) -> Tensor:

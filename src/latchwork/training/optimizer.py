@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from math import cos, pi
 
 import torch
 from torch import nn
 
 from latchwork.training.config import OptimizerConfig, PretrainingConfig, at
 from latchwork.training.muon import Muon
-from latchwork.training.schedule import learning_rate
 
 KINDS = {"adamw": torch.optim.AdamW, "muon": Muon}
 RATES = "A_log"  # Mamba's, which its authors let no decay touch: by their shape they are a matrix, in their use not
@@ -48,3 +48,17 @@ def set_step(optimizer: torch.optim.Optimizer, config: PretrainingConfig, step: 
         group["lr"] = rate
         group["weight_decay"] = decay if group["decays"] else 0.0
     return rate
+
+
+def learning_rate(config: PretrainingConfig, step: int) -> float:
+    """The rate with which step (counted from 0) moves the weights: up, over the warm-up's steps, then down."""
+    schedule, peak = config.schedule, config.optimizer.learning_rate * at(config.schedule.scale, step)
+    total = schedule.steps or config.steps
+    warm = round(schedule.warmup * total)
+    if step < warm:
+        return peak * (step + 1) / warm
+    if schedule.shape == "constant":
+        return peak
+    done = min(1.0, (step - warm) / max(1, total - warm))
+    left = 1 - done if schedule.shape == "linear" else 0.5 * (1 + cos(pi * done))
+    return peak * (schedule.final + (1 - schedule.final) * left)

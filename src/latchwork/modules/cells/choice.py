@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from latchwork.modules.cells.cell import Cell
-from latchwork.modules.cells.matrix import in_units
-from latchwork.modules.cells.scalar import round_to_levels
+from latchwork.modules.cells.matrix import check_units, in_units
 from latchwork.modules.init import choice_init_, levels_init_
 from latchwork.ops import distributed
 
@@ -22,10 +21,9 @@ class ChoiceCell(Cell):
     lowest = -1.0  # of the levels in x0, the highest being 1
 
     def __init__(self, size: int, degree: int, width: int, levels: int | None = None) -> None:
-        super().__init__(size, width)
-        if degree < 2 or size % degree:
-            raise ValueError(f"size must be a multiple of degree, at least 2; got size {size}, degree {degree}")
-        self.degree, self.levels, self.temperature = degree, levels, 1.0
+        super().__init__(size, width, levels)
+        check_units(size, degree)
+        self.degree, self.temperature = degree, 1.0
 
     def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
         """Nearly equal logits and distinct levels; s_r_init is not used."""
@@ -37,10 +35,6 @@ class ChoiceCell(Cell):
         if distributed.is_split() and torch.is_grad_enabled() and z.requires_grad:
             distributed.refuse(f"the surrogate gradient of {type(self).__name__}")
         return distributed.is_split()
-
-    def start(self, x0: Tensor) -> Tensor:
-        """x0, on the grid if there is one."""
-        return x0 if self.levels is None else round_to_levels(x0, self.levels)
 
     def logits(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
         """The logits (..., U, N, N) in z (..., width), and those of taking x0 (..., U, N), or None."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from latchwork.modules.cells.cell import Cell
-from latchwork.modules.cells.scalar import round_to_levels
+from latchwork.modules.cells.cell import Cell, round_to_levels
 from latchwork.modules.init import kaiming_init_, levels_init_, permutation_init_
 from latchwork.ops import minmax_scan
 
@@ -15,6 +14,12 @@ def in_units(a: Tensor, degree: int, dimensions: int) -> Tensor:
     return a.view(*a.shape[:-1], a.shape[-1] // degree**dimensions, *[degree] * dimensions)
 
 
+def check_units(size: int, degree: int) -> None:
+    """Raise an error unless `size` scalars are whole units of `degree`, which is at least 2."""
+    if degree < 2 or size % degree:
+        raise ValueError(f"size must be a multiple of degree, at least 2; got size {size}, degree {degree}")
+
+
 class MatrixCell(Cell):
     """x_t[i] = max(s_t[i], max_k min(r_t[i, k], x_{t-1}[k])) in each unit of `degree` scalars; z is [r, s].
 
@@ -22,10 +27,9 @@ class MatrixCell(Cell):
     """
 
     def __init__(self, size: int, degree: int, levels: int | None = None) -> None:
-        super().__init__(size, size * (degree + 1))
-        if degree < 2 or size % degree:
-            raise ValueError(f"size must be a multiple of degree, at least 2; got size {size}, degree {degree}")
-        self.degree, self.levels = degree, levels
+        super().__init__(size, size * (degree + 1), levels)
+        check_units(size, degree)
+        self.degree = degree
 
     def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
         """s_r_init is for s only; its bias is lower by 1 than that of scalars."""
@@ -37,10 +41,6 @@ class MatrixCell(Cell):
         permutation_init_(weight[:rows].view(-1, n, n, weight.shape[1]), bias[:rows].view(-1, n, n))
         bias[rows:].sub_(1.0)
         levels_init_(x0.view(-1, n))
-
-    def start(self, x0: Tensor) -> Tensor:
-        """x0, on the grid if there is one."""
-        return x0 if self.levels is None else round_to_levels(x0, self.levels)
 
     def forward(self, z: Tensor, x0: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
         """See Cell."""

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from latchwork.modules.cells.cell import Cell
+from latchwork.modules.cells.cell import Cell, round_to_levels
 from latchwork.modules.init import kaiming_init_, spread_init_
 from latchwork.ops import minmax_scan
-
-
-def round_to_levels(values: Tensor, levels: int) -> Tensor:
-    """values at the nearest of `levels` evenly spaced points from -1 to 1; the gradient goes straight through.
-
-    >>> round_to_levels(torch.tensor([-3.0, -0.4, 0.1, 0.7]), 3)
-    tensor([-1.,  0.,  0.,  1.])
-    """
-    exact = values.detach().to(torch.promote_types(values.dtype, torch.float32))
-    number = ((exact.clamp(-1, 1) + 1) * ((levels - 1) / 2)).round()
-    rounded = ((2 * number - (levels - 1)) / (levels - 1)).to(values.dtype)
-    return rounded + (values - values.detach()).nan_to_num(nan=0.0)  # what is added is 0 and carries the gradient
 
 
 class ScalarCell(Cell):
@@ -29,8 +16,7 @@ class ScalarCell(Cell):
     """
 
     def __init__(self, size: int, levels: int | None = None) -> None:
-        super().__init__(size, 2 * size)
-        self.levels = levels
+        super().__init__(size, 2 * size, levels)
 
     def init_(self, weight: Tensor, bias: Tensor, x0: Tensor, s_r_init: str) -> None:
         """By name: "small_init", "kaiming", "asymmetric" or "spread" (modules/init.py)."""
@@ -43,10 +29,6 @@ class ScalarCell(Cell):
             bias_s.fill_(1.0)
         if s_r_init == "spread":
             spread_init_(bias_r, bias_s)
-
-    def start(self, x0: Tensor) -> Tensor:
-        """x0, on the grid if there is one."""
-        return x0 if self.levels is None else round_to_levels(x0, self.levels)
 
     def forward(self, z: Tensor, x0: Tensor, state: Tensor | None = None, reset: Tensor | None = None) -> Tensor:
         """See Cell."""

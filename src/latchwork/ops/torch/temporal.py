@@ -87,11 +87,8 @@ def window_backward(grad: Tensor, x: Tensor, low: int, high: int, minimum: bool)
     )  # the rest fills the last block
     hit_s, count_s, run_s = _runs(blocks, starting, inside)
     hit_e, count_e, run_e = _runs(blocks.flip(2), ending.flip(2), inside.flip(1))
-    parts = [
-        (ending.flatten(1)[:, first], count_e.flip(2).flatten(1)[:, first], left),
-        (starting.flatten(1)[:, last], count_s.flatten(1)[:, last], right),
-    ]
-    (best_e, number_e, left), (best_s, number_s, right) = parts
+    best_e, number_e = (each.flatten(1)[:, first] for each in (ending, count_e.flip(2)))
+    best_s, number_s = (each.flatten(1)[:, last] for each in (starting, count_s))
     best = torch.maximum(best_e.masked_fill(~left, -torch.inf), best_s.masked_fill(~right, -torch.inf))
     takes_e, takes_s = left & _attains(best_e, best), right & _attains(best_s, best)
     number = number_e * takes_e + number_s * takes_s

@@ -15,12 +15,12 @@ from latchwork.seeds import generator
 from latchwork.tasks.task import IGNORE, Batch, Task
 from latchwork.training.distributed import Processes, whole_tensors
 from latchwork.training.engine import DivergedError, Training
-from latchwork.training.groups import ends_of, groups
 from latchwork.training.network import ModelWithLoss
 from latchwork.training.plan import Outcome, Plan, Step, deal
 from latchwork.training.protocol import History, TrainingProtocol
 from latchwork.training.trainer import Trainer
 
+TOGETHER = 16  # sequences run at once; a batch is the sum of such groups
 COMPARED = 64  # training sequences on which training mode and evaluation mode are compared
 
 
@@ -116,3 +116,19 @@ class Epochs(Plan):
         accuracy = f" accuracy {100 * epochs[-1]['validation_accuracy']:.2f}%" if epochs else ""
         text = f"epoch {self.history.epoch + 1} of {self.protocol.epochs}{accuracy}"
         return step, self.per_epoch * self.protocol.epochs, text
+
+
+def groups(data: Batch, ends: Tensor, rows: Tensor) -> list[tuple[Batch, float]]:
+    """Rows of like length together, cut at their ends, each group with its share of the answers."""
+    asked, found = max(1, int((data.targets[rows] != IGNORE).sum())), []
+    for group in rows[torch.argsort(ends[rows], stable=True)].split(TOGETHER):  # type: ignore[no-untyped-call]
+        longest = max(1, int(ends[group].max()))
+        piece = Batch(data.tokens[group, :longest], data.targets[group, :longest])
+        found.append((piece, int((piece.targets != IGNORE).sum()) / asked))
+    return [each for each in found if each[1]] or found[:1]  # a group without answers has no gradient
+
+
+def ends_of(batch: Batch) -> Tensor:
+    """For each row the number of steps up to its last answer."""
+    steps = torch.arange(1, batch.targets.shape[1] + 1)
+    return ((batch.targets != IGNORE) * steps).amax(1)
