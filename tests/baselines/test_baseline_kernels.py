@@ -8,8 +8,8 @@ from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
 from latchwork.baselines.linear import Norm, linear
+from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
-from latchwork.baselines.quads import blockwise
 from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
 from latchwork.ops.cpu import kernel
@@ -71,8 +71,20 @@ def mlstm(B, T, d):
     return run, [*flat, normal(B, H, d, e), normal(B, H, d)]
 
 
-def quads(B, T, D):
-    return lambda *given: (blockwise(*given),), [normal(B, T, 4 * D), normal(D, 4, 4)]
+def mlstm_mixing(B, T, d):
+    """Two heads of 4 d channels."""
+
+    def run(mapped, before, *given):
+        *weights, c, n = given
+        state = MLSTMCellState(c, n, torch.full_like(n[..., :1], 0.3))
+        y, state = mlstm_mixer(mapped, before, MixerWeights(*weights), state, 1e-2)
+        return y, state.c, state.n
+
+    H, W, K = 2, 8 * d, 2 + T % (MOST_TAPS - 1)
+    maps = [normal(W // 4, 4, 4) / 2 for _ in range(3)]
+    gates = [normal(2 * H, 3 * W) / W, torch.cat([torch.zeros(H), torch.full((H,), 2.0)])]
+    given = [normal(B, T, 2 * W), normal(B, K - 1, W), normal(W, 1, K), normal(W), *maps, *gates, normal(W), normal(W)]
+    return run, [*given, normal(B, H, 4 * d, 4 * d), normal(B, H, 4 * d)]
 
 
 def rows(B, T, D):
@@ -121,7 +133,7 @@ KERNELS = {
     "gru": gru,
     "slstm": slstm,
     "mlstm": mlstm,
-    "quads": quads,
+    "mlstm_mixer": mlstm_mixing,
 }
 
 
@@ -177,8 +189,11 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
-        given[5:] = [torch.cat([given[5], given[6][..., None]], -1), torch.zeros(2, 3), 0.4, 1e-6]
-    given += [] if kind in ("quads", "linear", "blocks", "gated", "dressed") else [True]
+        given += [torch.zeros(2, 3), 0.4, 1e-6]
+    if kind == "mlstm_mixer":
+        given[7] = normal(4, 80)  # of both sources of q, k and v
+        given += [torch.zeros(2, 2), 1e-2]
+    given += [] if kind in ("linear", "blocks", "gated", "dressed") else [True]
     names = {
         "conv": "causal_conv",
         "mamba": "selective_scan",
@@ -203,7 +218,7 @@ def test_a_strided_input_is_read_where_it_stands():
 
 def test_a_second_derivative_is_an_error_that_says_so():
     u = torch.randn(1, 3, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(blockwise(u, torch.randn(1, 4, 4, requires_grad=True)).sum(), u, create_graph=True)
+    (grad,) = torch.autograd.grad(linear(u, torch.randn(4, 4, requires_grad=True)).sum(), u, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
         grad.sum().backward()
 

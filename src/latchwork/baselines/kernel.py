@@ -56,18 +56,6 @@ class CausalConv(ctypes.Structure):
     )
 
 
-class Quads(ctypes.Structure):
-    """A linear map of every four channels."""
-
-    _fields_ = (
-        *_integers("batch", "time", "width", "threads"),
-        *_rows("u", "y"),
-        *_pointers("weight"),
-        *_rows("grad_y", "grad_u"),
-        *_pointers("grad_weight"),
-    )
-
-
 class LinearMap(ctypes.Structure):
     """A linear map of rows, or of blocks of them, and what stands around it."""
 
@@ -113,19 +101,33 @@ class Slstm(ctypes.Structure):
 
 
 class Mlstm(ctypes.Structure):
-    """An mLSTM's recurrence."""
+    """An mLSTM."""
 
     _fields_ = (
         *_integers("batch", "time", "heads", "keys", "values", "threads"),
         *_numbers("scale", "epsilon"),
         *_rows("q", "k", "v", "i", "f", "y"),
-        *_pointers("cn0", "m0", "cn", "m", "tape_cn", "tape_m"),
+        *_pointers("c0", "n0", "m0", "c", "n", "m", "tape"),
         *_rows("grad_y", "grad_q", "grad_k", "grad_v", "grad_i", "grad_f"),
-        *_pointers("grad_cn", "grad_cn0"),
+        *_pointers("grad_c", "grad_n", "grad_c0", "grad_n0"),
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Quads, LinearMap, Gru, Slstm, Mlstm)
+class MlstmMixer(ctypes.Structure):
+    """An mLSTM and what stands around it in its layer."""
+
+    _weights = ("conv", "conv_bias", "of_q", "of_k", "of_v", "gates", "gate_bias", "norm", "skip")
+    _fields_ = (
+        *_integers("batch", "time", "heads", "width", "taps", "threads"),
+        *_numbers("scale", "epsilon", "norm_epsilon"),
+        *_rows("mapped", "y"),
+        *_pointers("before", *_weights, "c0", "n0", "m0", "c", "n", "m", "tape"),
+        *_rows("grad_y", "grad_mapped"),
+        *_pointers("grad_before", *(f"grad_{name}" for name in _weights), "grad_c", "grad_n", "grad_c0", "grad_n0"),
+    )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, LinearMap, Gru, Slstm, Mlstm, MlstmMixer)
 
 
 def _compare_sizes() -> None:

@@ -27,15 +27,6 @@ struct CausalConv {
     float *grad_before, *grad_weight, *grad_bias;
 };
 
-// A linear map of every four channels by themselves, see baselines/quads.py; with grad_y its gradient.
-struct Quads {
-    int64_t batch, time, width, threads;  // width: a multiple of 4
-    Rows u, y;
-    const float* weight;  // (width / 4, 4, 4), outputs before inputs
-    Rows grad_y, grad_u;
-    float* grad_weight;  // zeros before
-};
-
 // A linear map of rows, or of `blocks` parts of each row by themselves, and what stands around it, see baselines/linear.py:
 // y = residual + dropout(weight z + bias), z = (norm(x) + skip mixed) activation(gate). With grad_y its gradients. Of Rows the
 // first stride is that of the rows. All but x and y may be null; without a weight outputs = inputs.
@@ -81,32 +72,51 @@ struct Slstm {
     float *grad_y0, *grad_c0, *grad_n0;
 };
 
-// An mLSTM, see baselines/mlstm_scan.py. c and n are one matrix (keys, values + 1), n its last column.
+// An mLSTM, see baselines/mlstm_scan.py.
 struct Mlstm {
     int64_t batch, time, heads, keys, values, threads;
     double scale, epsilon;  // of k; of the denominator
     Rows q, k, v;        // (B, T, heads keys), likewise, (B, T, heads values)
     Rows i, f;           // (B, T, heads)
     Rows y;              // (B, T, heads values)
-    const float *cn0, *m0;  // (B, heads, keys, values + 1), (B, heads)
-    float *cn, *m;          // the last ones
-    float *tape_cn, *tape_m;  // those before each chunk: (B, heads, chunks, keys, values + 1), (B, heads, chunks); or null
+    const float *c0, *n0, *m0;  // (B, heads, keys, values), (B, heads, keys), (B, heads)
+    float *c, *n, *m;           // the last ones
+    float* tape;                // c, n and m before each chunk: (B, heads, chunks, keys (values + 1) + 1); or null
     Rows grad_y, grad_q, grad_k, grad_v, grad_i, grad_f;
-    const float* grad_cn;  // or null
-    float* grad_cn0;
+    const float *grad_c, *grad_n;  // or null
+    float *grad_c0, *grad_n0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Quads) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm)
+// The mLSTM and what stands around it in its layer, see baselines/mlstm_mixer.py. W = heads width.
+struct MlstmMixer {
+    int64_t batch, time, heads, width, taps, threads;  // width: of a head, a multiple of 4
+    double scale, epsilon, norm_epsilon;
+    Rows mapped, y;                          // (B, T, 2 W), (B, T, W)
+    const float *before, *conv, *conv_bias;  // (B, taps - 1, W), (W, taps), (W)
+    const float *of_q, *of_k, *of_v;         // (W / 4, 4, 4), outputs before inputs
+    const float *gates, *gate_bias;          // (2 heads, 2 W), (2 heads)
+    const float *norm, *skip;                // (W)
+    const float *c0, *n0, *m0;               // as of Mlstm, and all that follows
+    float *c, *n, *m, *tape;
+    Rows grad_y, grad_mapped;
+    float *grad_before, *grad_conv, *grad_conv_bias, *grad_of_q, *grad_of_k, *grad_of_v, *grad_gates, *grad_gate_bias;
+    float *grad_norm, *grad_skip;
+    const float *grad_c, *grad_n;
+    float *grad_c0, *grad_n0;
+};
+
+#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, selective_scan, SelectiveScan, 0)          \
     EACH(isa, selective_scan_back, SelectiveScan, 0)     \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
-    EACH(isa, quads, Quads, 0)                           \
     EACH(isa, linear, LinearMap, 0)                      \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
     EACH(isa, slstm, Slstm, 0)                           \
     EACH(isa, slstm_back, Slstm, 0)                      \
     EACH(isa, mlstm, Mlstm, 0)                           \
-    EACH(isa, mlstm_back, Mlstm, 0)
+    EACH(isa, mlstm_back, Mlstm, 0)                      \
+    EACH(isa, mlstm_mixer, MlstmMixer, 0)                \
+    EACH(isa, mlstm_mixer_back, MlstmMixer, 0)

@@ -58,16 +58,16 @@ int gru(const Gru& p) {
                 ask_for(p.drive, begin + r, t + AHEAD, p.time, 3 * D);
                 for (int64_t j = 0; j < D; j += LANES) {
                     const int64_t n = D - j;
-                    const Lanes reset = sigmoid(load(gate + j) + load_some(drive + j, n));
-                    const Lanes update = sigmoid(load(gate + D + j) + load_some(drive + D + j, n));
+                    const Lanes reset = sigmoid(load(gate + j) + load_part(drive + j, n));
+                    const Lanes update = sigmoid(load(gate + D + j) + load_part(drive + D + j, n));
                     const Lanes hidden = load(gate + 2 * D + j);
-                    const Lanes fresh = hyperbolic_tangent(load_some(drive + 2 * D + j, n) + reset * hidden);
+                    const Lanes fresh = hyperbolic_tangent(load_part(drive + 2 * D + j, n) + reset * hidden);
                     const Lanes before = load(h.data + r * H + j), y = fresh + update * (before - fresh);
                     store(h.data + r * H + j, first_of(y, n));
-                    store_some(row(p.y, begin + r, t) + j, y, n);
+                    store_part(row(p.y, begin + r, t) + j, y, n);
                     if (!tape) continue;
-                    store_some(tape + j, reset, n), store_some(tape + D + j, update, n);
-                    store_some(tape + 2 * D + j, fresh, n), store_some(tape + 3 * D + j, hidden, n);
+                    store_part(tape + j, reset, n), store_part(tape + D + j, update, n);
+                    store_part(tape + 2 * D + j, fresh, n), store_part(tape + 3 * D + j, hidden, n);
                 }
             }
         }
@@ -91,20 +91,20 @@ int gru_back(const Gru& p) {
                 ask_for(p.grad_y, begin + r, t - AHEAD, p.time, D);
                 for (int64_t j = 0; j < D; j += LANES) {
                     const int64_t n = D - j;
-                    const Lanes reset = load_some(tape + j, n), update = load_some(tape + D + j, n);
-                    const Lanes fresh = load_some(tape + 2 * D + j, n), hidden = load_some(tape + 3 * D + j, n);
+                    const Lanes reset = load_part(tape + j, n), update = load_part(tape + D + j, n);
+                    const Lanes fresh = load_part(tape + 2 * D + j, n), hidden = load_part(tape + 3 * D + j, n);
                     const Lanes out = load(carry.data + r * H + j) + load(through.data + r * H + j) +
-                                      load_some(row(p.grad_y, begin + r, t) + j, n);
-                    const Lanes of_update = out * (load_some(h + j, n) - fresh) * update * (1.0f - update);
+                                      load_part(row(p.grad_y, begin + r, t) + j, n);
+                    const Lanes of_update = out * (load_part(h + j, n) - fresh) * update * (1.0f - update);
                     const Lanes of_fresh = out * (1.0f - update) * (1.0f - fresh * fresh);
                     const Lanes of_reset = of_fresh * hidden * reset * (1.0f - reset), of_hidden = of_fresh * reset;
                     store(through.data + r * H + j, first_of(out * update, n));
-                    store_some(grad + j, of_reset, n), store_some(grad + D + j, of_update, n);
-                    store_some(grad + 2 * D + j, of_hidden, n);
-                    store_some(drive + j, of_reset, n), store_some(drive + D + j, of_update, n);
-                    store_some(drive + 2 * D + j, of_fresh, n);
-                    store_some(all_hidden + j, of_reset, n), store_some(all_hidden + D + j, of_update, n);
-                    store_some(all_hidden + 2 * D + j, of_hidden, n);
+                    store_part(grad + j, of_reset, n), store_part(grad + D + j, of_update, n);
+                    store_part(grad + 2 * D + j, of_hidden, n);
+                    store_part(drive + j, of_reset, n), store_part(drive + D + j, of_update, n);
+                    store_part(drive + 2 * D + j, of_fresh, n);
+                    store_part(all_hidden + j, of_reset, n), store_part(all_hidden + D + j, of_update, n);
+                    store_part(all_hidden + 2 * D + j, of_hidden, n);
                 }
             }
             multiply<TILE>(grads.data, G, weight.packed.data, whole, 3 * D, D, nullptr, carry.data, H);
@@ -170,10 +170,10 @@ int slstm(const Slstm& p) {
                     if (!head) ask_for(p.second, begin + r, t + AHEAD, p.time, p.heads * 2 * d);
                     for (int64_t j = 0; j < d; j += LANES) {
                         const int64_t lanes = d - j, here = (head * rows + r) * W + j;
-                        const Lanes i = load(gate + j) + load_some(first + j, lanes);
-                        const Lanes f = load(gate + d + j) + load_some(first + d + j, lanes);
-                        const Lanes z = hyperbolic_tangent(load(gate + 2 * d + j) + load_some(second + j, lanes));
-                        const Lanes o = sigmoid(load(gate + 3 * d + j) + load_some(second + d + j, lanes));
+                        const Lanes i = load(gate + j) + load_part(first + j, lanes);
+                        const Lanes f = load(gate + d + j) + load_part(first + d + j, lanes);
+                        const Lanes z = hyperbolic_tangent(load(gate + 2 * d + j) + load_part(second + j, lanes));
+                        const Lanes o = sigmoid(load(gate + 3 * d + j) + load_part(second + d + j, lanes));
                         const Lanes small = exponential(-magnitude(f)), before = load(ns.data + here);
                         const Lanes kept = (f < 0.0f ? f : Lanes{}) - log_of_one_and(small) + load(ms.data + here);
                         // The larger of the two is the new scale, and its share 1; where there is no state, i is.
@@ -185,11 +185,11 @@ int slstm(const Slstm& p) {
                         const Lanes out = o * now_c / now_n;
                         store(cs.data + here, now_c), store(ns.data + here, now_n), store(ms.data + here, scale);
                         store(y + r * H + j, first_of(out, lanes));
-                        store_some(row(p.y, begin + r, t) + head * d + j, out, lanes);
+                        store_part(row(p.y, begin + r, t) + head * d + j, out, lanes);
                         if (!tape) continue;
                         const Lanes closed = (f < 0.0f ? one : small) / (1.0f + small);
                         const Lanes all_kept[KEPT] = {fresh ? least : -least, z, o, now_c, now_n, closed};
-                        for (int64_t q = 0; q < KEPT; ++q) store_some(tape + q * d + j, all_kept[q], lanes);
+                        for (int64_t q = 0; q < KEPT; ++q) store_part(tape + q * d + j, all_kept[q], lanes);
                     }
                 }
             }
@@ -226,22 +226,22 @@ int slstm_back(const Slstm& p) {
                     for (int64_t j = 0; j < d; j += LANES) {
                         const int64_t lanes = d - j, here = (head * rows + r) * W + j;
                         Lanes kept[KEPT];
-                        for (int64_t q = 0; q < KEPT; ++q) kept[q] = load_some(tape + q * d + j, lanes);
+                        for (int64_t q = 0; q < KEPT; ++q) kept[q] = load_part(tape + q * d + j, lanes);
                         const Lanes o = kept[O], z = kept[Z], n = kept[N], one = all(1.0f);
                         const Lanes write = kept[SHARE] < 0.0f ? -kept[SHARE] : one, keep = kept[SHARE] < 0.0f ? one : kept[SHARE];
                         const Lanes inverse = 1.0f / (lanes < LANES ? (n == 0.0f ? one : n) : n);
-                        const Lanes out = load(carry + r * H + j) + load_some(row(p.grad_y, b, t) + head * d + j, lanes);
+                        const Lanes out = load(carry + r * H + j) + load_part(row(p.grad_y, b, t) + head * d + j, lanes);
                         const Lanes ratio = kept[C] * inverse, share = out * o * inverse;
                         const Lanes of_o = out * ratio * o * (1.0f - o);
                         const Lanes of_c = load(cs.data + here) + share, of_n = load(ns.data + here) - share * ratio;
                         const Lanes of_i = (of_c * z + of_n) * write, of_z = of_c * write * (1.0f - z * z);
-                        const Lanes of_keep = of_c * load_some(c_before + j, lanes) + of_n * load_some(n_before + j, lanes);
+                        const Lanes of_keep = of_c * load_part(c_before + j, lanes) + of_n * load_part(n_before + j, lanes);
                         const Lanes of_f = of_keep * keep * kept[CLOSED];
                         store(cs.data + here, of_c * keep), store(ns.data + here, of_n * keep);
-                        store_some(grad + j, of_i, lanes), store_some(grad + d + j, of_f, lanes);
-                        store_some(grad + 2 * d + j, of_z, lanes), store_some(grad + 3 * d + j, of_o, lanes);
-                        store_some(first + j, of_i, lanes), store_some(first + d + j, of_f, lanes);
-                        store_some(second + j, of_z, lanes), store_some(second + d + j, of_o, lanes);
+                        store_part(grad + j, of_i, lanes), store_part(grad + d + j, of_f, lanes);
+                        store_part(grad + 2 * d + j, of_z, lanes), store_part(grad + 3 * d + j, of_o, lanes);
+                        store_part(first + j, of_i, lanes), store_part(first + d + j, of_f, lanes);
+                        store_part(second + j, of_z, lanes), store_part(second + d + j, of_o, lanes);
                     }
                 }
                 multiply<TILE>(grads.data, G, w.weight.data + head * w.packed, whole, 4 * d, d, nullptr, carry, H);

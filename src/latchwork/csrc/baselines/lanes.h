@@ -48,23 +48,7 @@ LATCHWORK_INLINE Lanes softplus(Lanes a) { return positive(a) + log_of_one_and(e
 inline float* row(const Rows& rows, int64_t b, int64_t t) {
     return static_cast<float*>(rows.data) + b * rows.batch + t * rows.time;
 }
-// As load_part and store_part of numbers.h, by a mask where there are masks; and the first lanes of a vector, others 0.
-// What a mask has stored is slow to load again: a whole vector has none.
-LATCHWORK_INLINE Lanes load_some(const float* from, int64_t lanes) {
-#if defined(__AVX512F__)
-    return lanes >= LANES ? load(from) : Lanes(_mm512_maskz_loadu_ps((1u << lanes) - 1, from));
-#else
-    return load_part<float>(from, lanes);
-#endif
-}
-LATCHWORK_INLINE void store_some(float* to, Lanes value, int64_t lanes) {
-#if defined(__AVX512F__)
-    if (lanes >= LANES) return store(to, value);
-    _mm512_mask_storeu_ps(to, (1u << lanes) - 1, value);
-#else
-    store_part<float>(to, value, lanes);
-#endif
-}
+// The first lanes of a vector, others 0.
 LATCHWORK_INLINE Lanes first_of(Lanes value, int64_t lanes) {
 #if defined(__AVX512F__)
     return lanes >= LANES ? value : Lanes(_mm512_maskz_mov_ps((1u << lanes) - 1, value));

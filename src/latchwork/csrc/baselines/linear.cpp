@@ -45,12 +45,12 @@ struct Dressing {
     }
     // A vector of row r before skip and gate.
     Lanes value(int64_t r, int64_t j, const float* hat, const float* mask) const {
-        if (p.norm) return load(hat + j) * load_some(p.norm + j, width - j);
-        const Lanes x = load_some(row_of(p.x, r) + j, width - j);
+        if (p.norm) return load(hat + j) * load_part(p.norm + j, width - j);
+        const Lanes x = load_part(row_of(p.x, r) + j, width - j);
         return drops ? x * load(mask + j) : x;
     }
     Lanes mixed(int64_t r, int64_t j) const {
-        return load_some(p.skip + j, width - j) * load_some(row_of(p.mixed, r) + j, width - j);
+        return load_part(p.skip + j, width - j) * load_part(row_of(p.mixed, r) + j, width - j);
     }
     // Row r into x (size). hat (size): the normalised numbers. scales: of each head.
     void forth(int64_t r, float* x, float* hat, float* scales, float* mask) const {
@@ -65,14 +65,14 @@ struct Dressing {
             }
             Lanes z = value(r, j, hat, mask);
             if (p.mixed.data) z += mixed(r, j);
-            if (p.gate.data) z *= curve(p.activation, load_some(row_of(p.gate, r) + j, width - j)).value;
+            if (p.gate.data) z *= curve(p.activation, load_part(row_of(p.gate, r) + j, width - j)).value;
             store(x + j, z);
         }
     }
     void normalise(const float* x, float* hat, float* scale, const float* mask) const {
         const auto at = [&](int64_t j) {
-            const Lanes v = load_some(x + j, d - j);
-            return drops ? v * load_some(mask + j, d - j) : v;
+            const Lanes v = load_part(x + j, d - j);
+            return drops ? v * load_part(mask + j, d - j) : v;
         };
         Lanes total{}, squares{};
         for (int64_t j = 0; j < d && p.centred; j += LANES) total += at(j);
@@ -82,7 +82,7 @@ struct Dressing {
             squares += centred * centred;
         }
         *scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(d) + static_cast<float>(p.epsilon));
-        for (int64_t j = 0; j < d; j += LANES) store_some(hat + j, (at(j) - mean) * *scale, d - j);
+        for (int64_t j = 0; j < d; j += LANES) store_part(hat + j, (at(j) - mean) * *scale, d - j);
     }
     // grad (size): of x, written over. sums: of the norm's weight, and of skip behind it.
     void back(int64_t r, float* grad, const float* hat, const float* scales, float* mask, float* sums) const {
@@ -91,35 +91,35 @@ struct Dressing {
             const int64_t lanes = width - j;
             Lanes g = load(grad + j);
             if (p.gate.data) {
-                const Curve c = curve(p.activation, load_some(row_of(p.gate, r) + j, lanes));
+                const Curve c = curve(p.activation, load_part(row_of(p.gate, r) + j, lanes));
                 Lanes z = value(r, j, hat, mask);
                 if (p.mixed.data) z += mixed(r, j);
-                store_some(row_of(p.grad_gate, r) + j, g * z * c.slope, lanes);
+                store_part(row_of(p.grad_gate, r) + j, g * z * c.slope, lanes);
                 g *= c.value;
             }
             if (p.mixed.data) {
-                store_some(row_of(p.grad_mixed, r) + j, g * load_some(p.skip + j, lanes), lanes);
-                store(sums + size + j, load(sums + size + j) + g * load_some(row_of(p.mixed, r) + j, lanes));
+                store_part(row_of(p.grad_mixed, r) + j, g * load_part(p.skip + j, lanes), lanes);
+                store(sums + size + j, load(sums + size + j) + g * load_part(row_of(p.mixed, r) + j, lanes));
             }
             if (p.norm) {
                 store(sums + j, load(sums + j) + g * load(hat + j));
-                store(grad + j, g * load_some(p.norm + j, lanes));
+                store(grad + j, g * load_part(p.norm + j, lanes));
             } else {
-                store_some(row_of(p.grad_x, r) + j, drops ? g * load(mask + j) : g, lanes);
+                store_part(row_of(p.grad_x, r) + j, drops ? g * load(mask + j) : g, lanes);
             }
         }
         for (int64_t h = 0; h < p.heads && p.norm; ++h) {
             const int64_t at = h * d;
             Lanes total{}, along{};
             for (int64_t j = at; j < at + d; j += LANES) {
-                const Lanes g = load_some(grad + j, at + d - j);
-                total += g, along += g * load_some(hat + j, at + d - j);
+                const Lanes g = load_part(grad + j, at + d - j);
+                total += g, along += g * load_part(hat + j, at + d - j);
             }
             const float mean = p.centred ? sum(total) / static_cast<float>(d) : 0.0f, slope = sum(along) / static_cast<float>(d);
             for (int64_t j = at; j < at + d; j += LANES) {
                 const int64_t lanes = at + d - j;
-                const Lanes g = (load_some(grad + j, lanes) - mean - load_some(hat + j, lanes) * slope) * scales[h];
-                store_some(row_of(p.grad_x, r) + j, drops ? g * load_some(mask + j, lanes) : g, lanes);
+                const Lanes g = (load_part(grad + j, lanes) - mean - load_part(hat + j, lanes) * slope) * scales[h];
+                store_part(row_of(p.grad_x, r) + j, drops ? g * load_part(mask + j, lanes) : g, lanes);
             }
         }
     }
@@ -202,10 +202,10 @@ struct PreparedLinear {
         if (!from) from = y;
         if (drops_after) draw_mask(row_key(p.seed, r), static_cast<float>(p.dropout), width, mask);
         for (int64_t j = 0; j < width; j += LANES) {
-            Lanes z = load_some(from + j, width - j);
-            if (drops_after) z *= load_some(mask + j, width - j);
-            if (p.residual.data) z += load_some(row_of(p.residual, r) + j, width - j);
-            store_some(y + j, z, width - j);
+            Lanes z = load_part(from + j, width - j);
+            if (drops_after) z *= load_part(mask + j, width - j);
+            if (p.residual.data) z += load_part(row_of(p.residual, r) + j, width - j);
+            store_part(y + j, z, width - j);
         }
     }
     int64_t weight_sums() const { return p.weight ? line(blocks * padded(N) * K_row) : 0; }

@@ -15,10 +15,10 @@ struct Channels {
     const SelectiveScan& p;
     const int64_t b, first, lanes;
     int64_t states() const { return STATES ? STATES : p.states; }
-    Lanes at(const Rows& rows, int64_t t) const { return load_some(row(rows, b, t) + first, lanes); }
-    void put(const Rows& rows, int64_t t, Lanes value) const { store_some(row(rows, b, t) + first, value, lanes); }
-    Lanes at(const float* table, int64_t n) const { return load_some(table + n * p.width + first, lanes); }
-    void put(float* table, int64_t n, Lanes value) const { store_some(table + n * p.width + first, value, lanes); }
+    Lanes at(const Rows& rows, int64_t t) const { return load_part(row(rows, b, t) + first, lanes); }
+    void put(const Rows& rows, int64_t t, Lanes value) const { store_part(row(rows, b, t) + first, value, lanes); }
+    Lanes at(const float* table, int64_t n) const { return load_part(table + n * p.width + first, lanes); }
+    void put(float* table, int64_t n, Lanes value) const { store_part(table + n * p.width + first, value, lanes); }
 };
 
 // Ask for the rows of a segment before they are needed: the steps of one vector of channels lie too far apart for the
@@ -232,11 +232,11 @@ struct ConvChannels {
             for (int64_t l = 0; l < count; ++l) w[l] = p.weight[(first + l) * p.taps + k];
             weights[k] = load(w);
         }
-        if (p.bias) bias = load_some(p.bias + first, lanes);
+        if (p.bias) bias = load_part(p.bias + first, lanes);
     }
     Lanes input(int64_t t) const {
         const int64_t past = p.taps - 1;
-        return load_some(t >= 0 ? row(p.u, b, t) + first : p.before + (b * past + t + past) * p.width + first, lanes);
+        return load_part(t >= 0 ? row(p.u, b, t) + first : p.before + (b * past + t + past) * p.width + first, lanes);
     }
 };
 
@@ -251,7 +251,7 @@ void conv_channels(const CausalConv& p, int64_t b, int64_t begin, int64_t end, i
         past[K - 1] = c.input(t);
         Lanes y = c.bias;
         for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
-        store_some(row(p.y, b, t) + first, p.silu ? y * sigmoid(y) : y, c.lanes);
+        store_part(row(p.y, b, t) + first, p.silu ? y * sigmoid(y) : y, c.lanes);
     }
 }
 
@@ -268,7 +268,7 @@ void conv_channels_back(const CausalConv& p, int64_t b, int64_t begin, int64_t e
         Lanes grad{};
         if (t < p.time) {
             past[K - 1] = c.input(t);
-            grad = load_some(row(p.grad_y, b, t) + first, c.lanes);
+            grad = load_part(row(p.grad_y, b, t) + first, c.lanes);
             if (p.silu) {
                 Lanes y = c.bias;
                 for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
@@ -283,7 +283,7 @@ void conv_channels_back(const CausalConv& p, int64_t b, int64_t begin, int64_t e
         Lanes grad_u{};
         for (int64_t k = 0; k < K; ++k) grad_u += c.weights[K - 1 - k] * grads[k];
         const int64_t step = t - K + 1;  // all that it reached is known now
-        store_some(step >= 0 ? row(p.grad_u, b, step) + first : p.grad_before + (b * (K - 1) + t) * p.width + first, grad_u,
+        store_part(step >= 0 ? row(p.grad_u, b, step) + first : p.grad_before + (b * (K - 1) + t) * p.width + first, grad_u,
                    c.lanes);
     }
     for (int64_t k = 0; k < K; ++k) store(sums + k * LANES, load(sums + k * LANES) + grad_weights[k]);
@@ -320,68 +320,8 @@ int causal_conv_back(const CausalConv& p) {
     return DONE;
 }
 
-// The maps of four numbers to four: lane l of the result takes from each of the four lanes around it.
-struct QuadWeights {
-    Lanes of[4];  // of[j], lane l: what the j-th of its four gives it
-    QuadWeights(const float* weight, int64_t first, int64_t width, bool transposed) {
-        for (int64_t j = 0; j < 4; ++j) {
-            float w[LANES] = {};
-            for (int64_t l = 0; l < LANES && first + l < width; ++l)
-                w[l] = weight[(first + l) / 4 * 16 + (transposed ? j * 4 + l % 4 : l % 4 * 4 + j)];
-            of[j] = load(w);
-        }
-    }
-};
-template <int J>
-LATCHWORK_INLINE Lanes quad(Lanes a) {
-#if defined(__AVX512F__)
-    return _mm512_maskz_permute_ps(0xffff, a, J * 0x55);
-#elif defined(__AVX__)
-    return _mm256_permute_ps(a, J * 0x55);
-#else
-    return Lanes{a[J], a[J], a[J], a[J]};
-#endif
-}
-LATCHWORK_INLINE Lanes apply(const QuadWeights& w, Lanes a) {
-    return w.of[0] * quad<0>(a) + w.of[1] * quad<1>(a) + w.of[2] * quad<2>(a) + w.of[3] * quad<3>(a);
-}
-
-// One vector of channels of one row of the batch; with grad_y the way back, and then sums are those of the weight.
-inline void quads_channels(const Quads& p, int64_t b, int64_t begin, int64_t end, int64_t first, float* sums) {
-    const bool back = p.grad_y.data;
-    const QuadWeights w(p.weight, first, p.width, back);
-    const int64_t lanes = p.width - first;
-    Lanes of_weight[4] = {};
-    for (int64_t t = begin; t < end; ++t) {
-        const Lanes given = load_some(row(back ? p.grad_y : p.u, b, t) + first, lanes);
-        store_some(row(back ? p.grad_u : p.y, b, t) + first, apply(w, given), lanes);
-        if (!back) continue;
-        const Lanes u = load_some(row(p.u, b, t) + first, lanes);
-        of_weight[0] += given * quad<0>(u), of_weight[1] += given * quad<1>(u);
-        of_weight[2] += given * quad<2>(u), of_weight[3] += given * quad<3>(u);
-    }
-    for (int64_t j = 0; j < 4 && back; ++j) store(sums + j * LANES, load(sums + j * LANES) + of_weight[j]);
-}
-
-int quads(const Quads& p) {
-    const int64_t blocks = (p.width + LANES - 1) / LANES, size = 4 * LANES;
-    const auto add = [&](const float* sums) {
-        for (int64_t j = 0; j < 4 * p.width && p.grad_y.data; ++j) {
-            const int64_t channel = j / 4, from = channel / LANES * size + j % 4 * LANES + channel % LANES;
-            p.grad_weight[channel / 4 * 16 + channel % 4 * 4 + j % 4] += sums[from];
-        }
-    };
-    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
-            quads_channels(p, b, begin, end, first, sums + first / LANES * size);
-        });
-    }, add);
-    return DONE;
-}
-
 }  // namespace LATCHWORK_ISA
 
-ENTRY(quads, Quads)
 ENTRY(selective_scan, SelectiveScan)
 ENTRY(selective_scan_back, SelectiveScan)
 ENTRY(causal_conv, CausalConv)
