@@ -52,12 +52,14 @@ def gru(B, T, D):
 
 
 def slstm(B, T, d):
-    def run(first, second, bias, recurrent, y, c, n):
-        y, state = slstm_heads(first, second, bias, recurrent, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
+    def run(*given):
+        *drive, y, c, n = given
+        y, state = slstm_heads(*drive, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
         return y, state.c, state.n
 
     H = 2
-    drive = [normal(B, T, H * 2 * d), normal(B, T, H * 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
+    drive = [normal(B, T, H * d), normal(B, T, H * d), normal(H, d, 4 * d) / d**0.5, normal(H, 4, d)]
+    drive.append(normal(H, d, 4 * d) / d)
     return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
 
 

@@ -168,14 +168,15 @@ void try_slstm(Random& random, const char* number) {
     Case c(random);
     Slstm p{};
     p.batch = B, p.time = T, p.heads = H, p.width = d;
-    c.put(p.first, p.grad_first, B, T, 2 * W, 2);
-    c.put(p.second, p.grad_second, B, T, 2 * W);
+    c.put(p.first, p.grad_first, B, T, W, 2), c.put(p.second, p.grad_second, B, T, W);
     p.y0 = c.input(B * W), p.grad_y0 = c.grad();
     p.c0 = c.input(B * W), p.grad_c0 = c.grad();
     p.n0 = c.input(B * W, 1, 1.5), p.grad_n0 = c.grad();
-    Block bias = c.draw(4 * W), recurrent = c.draw(4 * W * d, 1 / std::sqrt(double(d))), m0 = c.draw(B * W);
+    c.put(p.maps, p.grad_maps, 4 * W * d, 1 / std::sqrt(double(d))), c.put(p.bias, p.grad_bias, 4 * W);
+    c.put(p.recurrent, p.grad_recurrent, 4 * W * d, 1 / std::sqrt(double(d)));
+    Block m0 = c.draw(B * W);
     Block last[3] = {Block(B * W), Block(B * W), Block(B * W)}, tape(B * T * 6 * W);
-    p.bias = bias.data(), p.recurrent = recurrent.data(), p.m0 = m0.data(), p.tape = rows(tape.data(), T, 6 * W);
+    p.m0 = m0.data(), p.tape = rows(tape.data(), T, 6 * W);
     p.c = last[0].data(), p.n = last[1].data(), p.m = last[2].data();
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
     c.check(p, latchwork_slstm, latchwork_slstm_back, &Slstm::grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
@@ -187,10 +188,12 @@ void try_slstm(Random& random, const char* number) {
                     const int64_t h = i / d, j = i % d, state = (h * B + b) * d;
                     double gate[4];
                     for (int64_t g = 0; g < 4; ++g) {
-                        gate[g] = bias[(h * 4 + g) * d + j] + in[g / 2][(b * T + t) * 2 * W + (h * 2 + g % 2) * d + j];
-                        for (int64_t k = 0; k < d; ++k)
-                            gate[g] += recurrent[((h * d + k) * 4 + g) * d + j] *
-                                       (t ? y[(b * T + t - 1) * W + h * d + k] : in[2][state + k]);
+                        gate[g] = in[6][(h * 4 + g) * d + j];
+                        for (int64_t k = 0; k < d; ++k) {
+                            const int64_t at = ((h * d + k) * 4 + g) * d + j;
+                            const double before = t ? y[(b * T + t - 1) * W + h * d + k] : in[2][state + k];
+                            gate[g] += in[5][at] * in[g / 2][(b * T + t) * W + h * d + k] + in[7][at] * before;
+                        }
                     }
                     double &c = cell[state + j], &n = sum[state + j];
                     c = sigmoid(gate[1]) * c + std::exp(gate[0]) * std::tanh(gate[2]);

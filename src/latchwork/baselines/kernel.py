@@ -85,18 +85,18 @@ class Gru(ctypes.Structure):
 
 
 class Slstm(ctypes.Structure):
-    """An sLSTM's recurrence."""
+    """An sLSTM and what drives its gates."""
 
     _fields_ = (
         *_integers("batch", "time", "heads", "width", "threads"),
         *_rows("first", "second"),
-        *_pointers("bias", "recurrent", "y0", "c0", "n0", "m0"),
+        *_pointers("maps", "bias", "recurrent", "y0", "c0", "n0", "m0"),
         *_rows("y"),
         *_pointers("c", "n", "m"),
         *_rows("tape", "grad_y"),
         *_pointers("grad_c", "grad_n"),
         *_rows("grad_first", "grad_second"),
-        *_pointers("grad_y0", "grad_c0", "grad_n0"),
+        *_pointers("grad_maps", "grad_bias", "grad_recurrent", "grad_y0", "grad_c0", "grad_n0"),
     )
 
 

@@ -57,18 +57,19 @@ struct Gru {
     float* grad_h0;
 };
 
-// An sLSTM, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f and z, o.
+// An sLSTM and what drives its gates, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f, z, o.
 struct Slstm {
     int64_t batch, time, heads, width, threads;
-    Rows first, second;             // (B, T, heads 2 width)
-    const float *bias, *recurrent;  // (heads, 4, width), (heads, width, 4, width)
-    const float *y0, *c0, *n0, *m0;  // (heads, B, width)
-    Rows y;                         // (B, T, heads width)
-    float *c, *n, *m;               // the last ones
-    Rows tape;                      // (B, T, heads 6 width), or none
+    Rows first, second;                           // (B, T, heads d), what drives i and f; z and o
+    const float *maps, *bias, *recurrent;         // (heads, d, 4, d), (heads, 4, d), (heads, d, 4, d)
+    const float *y0, *c0, *n0, *m0;               // (heads, B, d)
+    Rows y;                                       // (B, T, heads d)
+    float *c, *n, *m;                             // the last ones
+    Rows tape;                                    // (B, T, heads 6 d), or none
     Rows grad_y;
-    const float *grad_c, *grad_n;   // or null
+    const float *grad_c, *grad_n;                 // or null
     Rows grad_first, grad_second;
+    float *grad_maps, *grad_bias, *grad_recurrent;
     float *grad_y0, *grad_c0, *grad_n0;
 };
 
