@@ -8,9 +8,10 @@ from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
 from latchwork.baselines.linear import Norm, linear
+from latchwork.baselines.mamba_mixer import KERNEL_SEGMENT, mamba_mixer
+from latchwork.baselines.mamba_mixer import MixerWeights as MambaWeights
 from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
-from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
 from latchwork.ops.cpu import kernel
 from latchwork.ops.dispatch import use_backend
@@ -40,11 +41,14 @@ def conv(B, T, D):
 
 
 def mamba(B, T, D):
-    N = 16 if D > 16 else 3
-    sizes = [(B, T, D), (B, T, D), (B, T, N), (B, T, N), (N, D), (D,), (B, T, D), (B, N, D)]
+    def run(mapped, before, *given):
+        return mamba_mixer(mapped, before, MambaWeights(*given[:-1]), given[-1])
+
+    N, R, K = 16 if D > 16 else 3, 1 + D % 7, 2 + T % (MOST_TAPS - 1)
+    sizes = [(B, T, 2 * D), (B, K - 1, D), (D, 1, K), (D,), (R + 2 * N, D), (D, R), (D,), (N, D), (D,), (B, N, D)]
     given = [normal(*each) for each in sizes]
-    given[4] = -given[4].exp()
-    return selective_scan, given
+    given[4], given[7] = given[4] / D**0.5, -given[7].exp()
+    return run, given
 
 
 def gru(B, T, D):
@@ -198,7 +202,7 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     given += [] if kind in ("linear", "blocks", "gated", "dressed") else [True]
     names = {
         "conv": "causal_conv",
-        "mamba": "selective_scan",
+        "mamba": "mamba_mixer",
         **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),
     }
     name = getattr(torch.ops.latchwork, names.get(kind, kind))

@@ -32,15 +32,16 @@ def _rows(*names: str) -> _Fields:
     return tuple((name, Rows) for name in names)
 
 
-class SelectiveScan(ctypes.Structure):
-    """Mamba's recurrence."""
+class MambaMixer(ctypes.Structure):
+    """Mamba's layer between its two projections."""
 
+    _weights = ("conv", "conv_bias", "x_proj", "dt_proj", "dt_bias", "decay", "skip", "x0")
     _fields_ = (
-        *_integers("batch", "time", "width", "states", "threads"),
-        *_rows("u", "dt", "gate", "y", "write", "read"),
-        *_pointers("decay", "skip", "x0", "x", "kept"),
-        *_rows("grad_y", "grad_u", "grad_dt", "grad_gate", "grad_write", "grad_read"),
-        *_pointers("grad_x", "grad_decay", "grad_skip", "grad_x0"),
+        *_integers("batch", "time", "width", "states", "rank", "taps", "threads"),
+        *_rows("mapped", "y"),
+        *_pointers("before", *_weights, "x", "kept"),
+        *_rows("grad_y", "grad_mapped"),
+        *_pointers("grad_before", *(f"grad_{name}" for name in _weights), "grad_x"),
     )
 
 
@@ -127,7 +128,7 @@ class MlstmMixer(ctypes.Structure):
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, LinearMap, Gru, Slstm, Mlstm, MlstmMixer)
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (MambaMixer, CausalConv, LinearMap, Gru, Slstm, Mlstm, MlstmMixer)
 
 
 def _compare_sizes() -> None:

@@ -2,19 +2,18 @@
 // All numbers are float. A Rows without an address stands for nothing.
 #pragma once
 
-// Mamba's recurrence, see baselines/selective_scan.py: x_t = exp(d_t decay) x_{t-1} + write_t d_t u_t with d = softplus(dt),
-// y_t = (<read_t, x_t> + skip u_t) silu(gate_t).
-struct SelectiveScan {
-    int64_t batch, time, width, states, threads;
-    Rows u, dt, gate, y;      // (B, T, width)
-    Rows write, read;         // (B, T, states)
-    const float *decay, *skip;  // (states, width), (width)
-    const float* x0;          // (B, states, width)
-    float* x;                 // likewise, written by forward: the last state
-    float* kept;              // (B, segments, states, width): the state before each segment, for backward, or null
-    Rows grad_y, grad_u, grad_dt, grad_gate, grad_write, grad_read;
-    const float* grad_x;
-    float *grad_decay, *grad_skip, *grad_x0;
+// Mamba's layer between its two projections, see baselines/mamba_mixer.py. D = width, M = rank + 2 states.
+struct MambaMixer {
+    int64_t batch, time, width, states, rank, taps, threads;
+    Rows mapped, y;                                // (B, T, 2 D), (B, T, D)
+    const float *before, *conv, *conv_bias;        // (B, taps - 1, D), (D, taps), (D) or null
+    const float *x_proj, *dt_proj, *dt_bias;       // (M, D), (D, rank), (D)
+    const float *decay, *skip, *x0;                // (states, D), (D), (B, states, D)
+    float* x;                                      // likewise, written by forward: the last state
+    float* kept;  // the state before each segment, for backward, or null: (B, segments, states D with D in whole vectors)
+    Rows grad_y, grad_mapped;
+    float *grad_before, *grad_conv, *grad_conv_bias, *grad_x_proj, *grad_dt_proj, *grad_dt_bias, *grad_decay, *grad_skip, *grad_x0;
+    const float* grad_x;  // or null
 };
 
 // A causal convolution of each channel by itself, see baselines/causal_conv.py, and silu of it.
@@ -106,10 +105,10 @@ struct MlstmMixer {
     float *grad_c0, *grad_n0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
+#define BASELINE_STRUCTURES(EACH) EACH(MambaMixer) EACH(CausalConv) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
-    EACH(isa, selective_scan, SelectiveScan, 0)          \
-    EACH(isa, selective_scan_back, SelectiveScan, 0)     \
+    EACH(isa, mamba_mixer, MambaMixer, 0)                \
+    EACH(isa, mamba_mixer_back, MambaMixer, 0)           \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
     EACH(isa, linear, LinearMap, 0)                      \

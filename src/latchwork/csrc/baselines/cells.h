@@ -32,9 +32,6 @@ void over_rows(int64_t rows, int64_t threads, Part part) {
     threads = threads < 1 ? 1 : threads < rows ? threads : rows;
     in_parallel(threads, threads, [&](int64_t i) { part(rows * i / threads, rows * (i + 1) / threads); });
 }
-struct Zeros : Scratch<float> {
-    explicit Zeros(int64_t size) : Scratch(size) { std::memset(data, 0, size * sizeof(float)); }
-};
 // Ask for the numbers of a step before it comes: as many rows as the batch has are read side by side.
 inline void ask_for(const Rows& rows, int64_t b, int64_t t, int64_t time, int64_t width) {
     for (int64_t j = 0; j < width && t >= 0 && t < time; j += 16) __builtin_prefetch(row(rows, b, t) + j);

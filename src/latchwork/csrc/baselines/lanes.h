@@ -48,6 +48,9 @@ LATCHWORK_INLINE Lanes softplus(Lanes a) { return positive(a) + log_of_one_and(e
 inline float* row(const Rows& rows, int64_t b, int64_t t) {
     return static_cast<float*>(rows.data) + b * rows.batch + t * rows.time;
 }
+struct Zeros : Scratch<float> {
+    explicit Zeros(int64_t size) : Scratch(size) { std::memset(data, 0, size * sizeof(float)); }
+};
 // The first lanes of a vector, others 0.
 LATCHWORK_INLINE Lanes first_of(Lanes value, int64_t lanes) {
 #if defined(__AVX512F__)

@@ -2,11 +2,10 @@
 // stays in the cache: convolution, q, k, v and gates, recurrence, norm, skip and gate. Compiled once for each instruction set.
 #include <cmath>
 
+#include "conv.h"
 #include "mlstm.h"
 
 namespace LATCHWORK_ISA {
-
-constexpr int64_t MOST_TAPS = 8;
 
 template <int J>
 LATCHWORK_INLINE Lanes quad(Lanes a) {  // each lane takes the J-th of its four
@@ -34,22 +33,19 @@ struct Mixer {
     const MlstmMixer& p;
     const int64_t d, W, H, vectors, d_row, W_row, both_row, gate_row, table;
     const bool back;
+    const ConvWeights conv;
     Scratch<float> memory;
-    float *conv, *conv_bias, *forth_quads[3], *back_quads[3], *norm, *skip, *gates, *gate_bias;
+    float *forth_quads[3], *back_quads[3], *norm, *skip, *gates, *gate_bias;
     static int64_t size(const Mixer& x) {
-        return (x.p.taps + 1) * x.W_row + 6 * x.H * x.table + 2 * x.H * x.d_row + 2 * x.W * padded(2 * x.H) +
+        return 6 * x.H * x.table + 2 * x.H * x.d_row + 2 * x.W * padded(2 * x.H) +
                2 * x.H * x.both_row + x.gate_row + 16 * 13;
     }
     Mixer(const MlstmMixer& p, bool back)
         : p(p), d(p.width), W(p.heads * d), H(p.heads), vectors((d + LANES - 1) / LANES), d_row(vectors * LANES),
           W_row(round_up(W, LANES)), both_row(padded(2 * W)), gate_row(padded(2 * H)), table(4 * d_row), back(back),
-          memory(size(*this)) {
+          conv(p.conv, p.conv_bias, W, p.taps), memory(size(*this)) {
         std::memset(memory.data, 0, size(*this) * sizeof(float));
         Arena arena{memory.data};
-        conv = arena.take(p.taps * W_row), conv_bias = arena.take(W_row);
-        for (int64_t j = 0; j < W; ++j)
-            for (int64_t k = 0; k < p.taps; ++k) conv[k * W_row + j] = p.conv[j * p.taps + k];
-        if (p.conv_bias) std::memcpy(conv_bias, p.conv_bias, W * sizeof(float));
         const float* weights[] = {p.of_q, p.of_k, p.of_v};
         for (int64_t map = 0; map < 3; ++map) {
             forth_quads[map] = arena.take(H * table), back_quads[map] = arena.take(H * table);
@@ -80,15 +76,15 @@ struct Mixer {
     }
     // A thread's sums, in the order of `add`.
     int64_t sums() const {
-        return (p.taps + 1) * W_row + 3 * H * table + 2 * H * d_row + tiles(2 * H) * both_row + gate_row + 16 * 8;
+        return conv.size() + 3 * H * table + 2 * H * d_row + tiles(2 * H) * both_row + gate_row + 16 * 8;
     }
 };
 
 struct MixerSums {
-    float *conv, *conv_bias, *quads[3], *norm, *skip, *gates, *gate_bias;
+    float *conv, *quads[3], *norm, *skip, *gates, *gate_bias;
     MixerSums(const Mixer& x, float* data) {
         Arena arena{data};
-        conv = arena.take(x.p.taps * x.W_row), conv_bias = arena.take(x.W_row);
+        conv = arena.take(x.conv.size());
         for (float*& each : quads) each = arena.take(x.H * x.table);
         norm = arena.take(x.H * x.d_row), skip = arena.take(x.H * x.d_row);
         gates = arena.take(tiles(2 * x.H) * x.both_row), gate_bias = arena.take(x.gate_row);
@@ -96,9 +92,8 @@ struct MixerSums {
     void add(const Mixer& x) const {
         const MlstmMixer& p = x.p;
         float* to[] = {p.grad_of_q, p.grad_of_k, p.grad_of_v};
+        x.conv.add(conv, p.grad_conv, p.grad_conv_bias);
         for (int64_t at = 0; at < x.W; ++at) {
-            for (int64_t k = 0; k < p.taps; ++k) p.grad_conv[at * p.taps + k] += conv[k * x.W_row + at];
-            if (p.grad_conv_bias) p.grad_conv_bias[at] += conv_bias[at];
             for (int64_t map = 0; map < 3; ++map)
                 for (int64_t j = 0; j < 4; ++j)
                     to[map][at * 4 + j] += (map == 1 ? static_cast<float>(p.scale) : 1.0f) * quads[map][x.place(at, j)];
@@ -115,11 +110,13 @@ struct MixerRow {
     const Mixer& x;
     const MlstmMixer& p;
     const int64_t b, chunks, size;
+    const ConvRow conv;
     MlstmChunk c;
     Scratch<float> memory;
     float *both, *slopes, *gates, *states, *room;
     MixerRow(const Mixer& x, int64_t b)
-        : x(x), p(x.p), b(b), chunks(chunks_of(p.time)), size(line(state_size(x.d, x.d))), c(x.d, x.d, p.epsilon),
+        : x(x), p(x.p), b(b), chunks(chunks_of(p.time)), size(line(state_size(x.d, x.d))),
+          conv{x.conv, p.mapped, p.before + b * (p.taps - 1) * x.W, b}, c(x.d, x.d, p.epsilon),
           memory(CHUNK * (x.both_row + x.W_row + x.gate_row + c.k_row) + x.H * size) {
         std::memset(memory.data, 0, CHUNK * x.both_row * sizeof(float));
         both = memory.data, slopes = both + CHUNK * x.both_row, gates = slopes + CHUNK * x.W_row;
@@ -128,35 +125,16 @@ struct MixerRow {
     float* tape(int64_t head, int64_t chunk) const {
         return p.tape + ((b * x.H + head) * chunks + chunk) * state_size(x.d, x.d);
     }
-    const float* input(int64_t t) const {
-        return t >= 0 ? row(p.mapped, b, t) : p.before + (b * (p.taps - 1) + t + p.taps - 1) * x.W;
-    }
     int64_t steps_from(int64_t begin) const { return p.time - begin < CHUNK ? p.time - begin : CHUNK; }
-    // The convolution, and what of silu's slope the way back needs.
-    template <int64_t TAPS>  // or 0, if it is not known
-    void convolve(int64_t begin, int64_t steps) {
-        const int64_t K = TAPS ? TAPS : p.taps;
-        for (int64_t j = 0; j < x.W; j += LANES) {
-            const int64_t lanes = x.W - j;
-            Lanes past[MOST_TAPS] = {}, weights[MOST_TAPS] = {};
-            for (int64_t k = 0; k < K; ++k) weights[k] = load(x.conv + k * x.W_row + j);
-            for (int64_t k = 1; k < K; ++k) past[k] = load_part(input(begin + k - K) + j, lanes);
-            const Lanes bias = load(x.conv_bias + j);
-            for (int64_t t = 0; t < steps; ++t) {
-                for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1];
-                past[K - 1] = load_part(input(begin + t) + j, lanes);
-                Lanes y = bias;
-                for (int64_t k = 0; k < K; ++k) y += weights[k] * past[k];
-                const Lanes opened = sigmoid(y);
-                store_part(both + t * x.both_row + j, y * opened, lanes);
-                store_part(both + t * x.both_row + x.W + j, past[K - 1], lanes);
-                if (x.back) store(slopes + t * x.W_row + j, opened * (1.0f + y * (1.0f - opened)));
-            }
-        }
-    }
+    // The convolution, with the slope of silu for the way back; and the gates.
     void load_steps(int64_t begin) {
         const int64_t steps = steps_from(begin);
-        p.taps == 4 ? convolve<4>(begin, steps) : convolve<0>(begin, steps);
+        conv.forth(begin, steps, [&](int64_t t, int64_t j, int64_t lanes, Lanes input, Lanes y) {
+            const Lanes opened = sigmoid(y);
+            store_part(both + t * x.both_row + j, y * opened, lanes);
+            store_part(both + t * x.both_row + x.W + j, input, lanes);
+            if (x.back) store(slopes + t * x.W_row + j, opened * (1.0f + y * (1.0f - opened)));
+        });
         for (int64_t t = steps; t < CHUNK; ++t) std::memset(both + t * x.both_row, 0, x.both_row * sizeof(float));
         multiply(both, x.both_row, x.gates, CHUNK, 2 * x.W, 2 * x.H, x.gate_bias, gates, x.gate_row);
     }
@@ -283,37 +261,15 @@ struct MixerRowBack : MixerRow {
             }
         }
     }
-    // Back through the convolution, and all of the input's gradient. later: of the sums at the steps that come after.
-    template <int64_t TAPS>
+    // Back through the convolution, and all of the input's gradient.
     void unconvolve(int64_t begin, int64_t steps) {
-        const int64_t K = TAPS ? TAPS : p.taps;
-        for (int64_t j = 0; j < x.W; j += LANES) {
-            const int64_t lanes = x.W - j;
-            Lanes window[MOST_TAPS] = {}, weights[MOST_TAPS] = {}, of_weights[MOST_TAPS] = {};
-            Lanes of_bias = load(sums.conv_bias + j);
-            for (int64_t k = 0; k < K; ++k) weights[k] = load(x.conv + k * x.W_row + j), of_weights[k] = load(sums.conv + k * x.W_row + j);
-            for (int64_t k = 0; k + 1 < K; ++k) window[k] = load(later + k * x.W_row + j);
-            for (int64_t t = steps - 1; t >= (begin ? 0 : 1 - K); --t) {  // window[k]: of the sum at step t + k
-                for (int64_t k = K - 1; k > 0; --k) window[k] = window[k - 1];
-                const int64_t here = t * x.both_row + j;
-                window[0] = Lanes{};
-                if (t >= 0)
-                    window[0] = (load_part(own + here, lanes) + load_part(through + here, lanes)) * load(slopes + t * x.W_row + j);
-                of_bias += window[0];
-                const Lanes u = load_part(input(begin + t) + j, lanes);
-                Lanes grad{};
-                for (int64_t k = 0; k < K; ++k) grad += weights[K - 1 - k] * window[k], of_weights[K - 1 - k] += u * window[k];
-                if (t < 0) {
-                    store_part(p.grad_before + (b * (K - 1) + t + K - 1) * x.W + j, grad, lanes);
-                    continue;
-                }
-                grad += load_part(own + here + x.W, lanes) + load_part(through + here + x.W, lanes);
-                store_part(row(p.grad_mapped, b, begin + t) + j, grad, lanes);
-            }
-            for (int64_t k = 0; k < K; ++k) store(sums.conv + k * x.W_row + j, of_weights[k]);
-            for (int64_t k = 0; k + 1 < K; ++k) store(later + k * x.W_row + j, window[k]);
-            store(sums.conv_bias + j, of_bias);
-        }
+        const auto both_parts = [&](int64_t here, int64_t lanes) { return load_part(own + here, lanes) + load_part(through + here, lanes); };
+        conv.back(
+            begin, steps, later, sums.conv, p.grad_before + b * (p.taps - 1) * x.W,
+            [&](int64_t t, int64_t j, int64_t lanes) { return both_parts(t * x.both_row + j, lanes) * load(slopes + t * x.W_row + j); },
+            [&](int64_t t, int64_t j, int64_t lanes, Lanes grad) {
+                store_part(row(p.grad_mapped, b, begin + t) + j, grad + both_parts(t * x.both_row + x.W + j, lanes), lanes);
+            });
     }
     void run() {
         for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
@@ -345,7 +301,7 @@ struct MixerRowBack : MixerRow {
             multiply(grad_gates, x.gate_row, x.back_gates, CHUNK, 2 * x.H, 2 * x.W, nullptr, through, x.both_row);
             accumulate(grad_gates, x.gate_row, both, x.both_row, steps, 2 * x.H, 2 * x.W, sums.gates, x.both_row);
             add_rows(grad_gates, x.gate_row, steps, x.gate_row, sums.gate_bias);
-            p.taps == 4 ? unconvolve<4>(begin, steps) : unconvolve<0>(begin, steps);
+            unconvolve(begin, steps);
         }
     }
 };
