@@ -5,6 +5,7 @@ import torch
 
 from latchwork.baselines import make_baseline
 from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
+from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
 from latchwork.baselines.linear import Norm, linear
@@ -115,6 +116,19 @@ def gated(B, T, D):
     return run, [normal(B, T, 2 * D), normal(D + 3, D), normal(D + 3), normal(B, T, D + 3)]
 
 
+def fed(B, T, D):
+    """A feed-forward network; with biases for odd widths, else without."""
+
+    def run(u, norm, up, down, *biases):
+        up_bias, down_bias = biases or (None, None)
+        norm = Norm(norm, 1e-3, centred=T > 7)
+        return (gated_feedforward(u, norm, (up, up_bias), (down, down_bias), activation="gelu"),)
+
+    H = D + 3
+    biases = [normal(2 * H), normal(D)] if D % 2 else []
+    return run, [normal(B, T, D), normal(D), normal(2 * H, D), normal(D, H), *biases]
+
+
 def dressed(B, T, D):
     """Norms of three heads, a skip and a gate; with a product for odd widths, else without."""
 
@@ -133,6 +147,7 @@ KERNELS = {
     "linear": rows,
     "gated": gated,
     "dressed": dressed,
+    "feedforward": fed,
     "blocks": blocks,
     "conv": conv,
     "mamba": mamba,
@@ -192,6 +207,9 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "dressed":
         u, *rest, weight = given
         given = [u, weight, None, *rest, torch.tensor(5), 1e-3, 3, True, "sigmoid", False, 0.2, True]
+    if kind == "feedforward":
+        u, norm, up, down, *biases = given
+        given = [u, norm, up, biases[0], down, biases[1], torch.tensor(5), 1e-3, True, "gelu", 0.2]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
@@ -199,7 +217,7 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "mlstm_mixer":
         given[7] = normal(4, 80)  # of both sources of q, k and v
         given += [torch.zeros(2, 2), 1e-2]
-    given += [] if kind in ("linear", "blocks", "gated", "dressed") else [True]
+    given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward") else [True]
     names = {
         "conv": "causal_conv",
         "mamba": "mamba_mixer",

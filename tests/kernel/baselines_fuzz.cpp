@@ -4,40 +4,55 @@
 
 namespace {
 
-void try_selective_scan(Random& random, const char* number) {
-    const Sizes s(random, 40);
-    const int64_t B = s.B, T = s.T, D = s.D, N = random.percent(50) ? 16 : 1 + random.below(9);
-    s.say("selective_scan", number, N);
+// The sum of a causal convolution of u (B, T, row), of its first D channels: (B, T, D).
+Numbers convolve(const Numbers& u, int64_t row, const Numbers& before, const Numbers& weight, const Numbers& bias, int64_t B,
+                 int64_t T, int64_t D, int64_t K) {
+    Numbers y(B * T * D);
+    for (int64_t i = 0; i < B * T * D; ++i) {
+        const int64_t d = i % D, t = i / D % T, b = i / D / T;
+        y[i] = bias[d];
+        for (int64_t k = 0, at = t - K + 1; k < K; ++k, ++at)
+            y[i] += weight[d * K + k] * (at < 0 ? before[(b * (K - 1) + at + K - 1) * D + d] : u[(b * T + at) * row + d]);
+    }
+    return y;
+}
+
+void try_mamba_mixer(Random& random, const char* number) {
+    const Sizes s(random, 60);
+    const int64_t B = s.B, T = s.T, D = s.D, N = random.percent(50) ? 16 : 1 + random.below(9), R = 1 + random.below(9), M = R + 2 * N;
+    const int64_t K = 2 + random.below(7);
+    s.say("mamba_mixer", number, N);
     Case c(random);
-    SelectiveScan p{};
-    p.batch = B, p.time = T, p.width = D, p.states = N;
-    c.put(p.u, p.grad_u, B, T, D);
-    c.put(p.dt, p.grad_dt, B, T, D);
-    c.put(p.gate, p.grad_gate, B, T, D);
-    c.put(p.write, p.grad_write, B, T, N);
-    c.put(p.read, p.grad_read, B, T, N);
-    c.put(p.decay, p.grad_decay, N * D, 1, -1.1);
-    c.put(p.skip, p.grad_skip, D);
+    MambaMixer p{};
+    p.batch = B, p.time = T, p.width = D, p.states = N, p.rank = R, p.taps = K;
+    c.put(p.mapped, p.grad_mapped, B, T, 2 * D);
+    p.before = c.input(B * (K - 1) * D), p.grad_before = c.grad();
+    c.put(p.conv, p.grad_conv, D * K, 0.5), c.put(p.conv_bias, p.grad_conv_bias, D);
+    c.put(p.x_proj, p.grad_x_proj, M * D, 1 / std::sqrt(double(D))), c.put(p.dt_proj, p.grad_dt_proj, D * R, 0.5);
+    c.put(p.dt_bias, p.grad_dt_bias, D), c.put(p.decay, p.grad_decay, N * D, 1, -1.1), c.put(p.skip, p.grad_skip, D);
     p.x0 = c.input(B * N * D), p.grad_x0 = c.grad();
     c.output(B * T * D);
-    Block x(B * N * D), kept(B * ((T + 7) / 8) * N * D);
+    Block x(B * N * D), kept(B * ((T + 7) / 8) * N * ((D + 15) / 16 * 16));
     p.y = rows(c.y.data(), T, D), p.x = x.data(), p.kept = kept.data();
-    c.check(p, latchwork_selective_scan, latchwork_selective_scan_back, &SelectiveScan::grad_y, rows(c.grad_y.data(), T, D),
+    c.check(p, latchwork_mamba_mixer, latchwork_mamba_mixer_back, p.grad_y, rows(c.grad_y.data(), T, D),
             [&](const Given& in) {
-                Numbers state = in[7], y(B * T * D);
-                for (int64_t b = 0; b < B; ++b)
-                    for (int64_t t = 0; t < T; ++t)
-                        for (int64_t d = 0; d < D; ++d) {
-                            const int64_t at = (b * T + t) * D + d;
-                            const double dt = std::log1p(std::exp(in[1][at]));
-                            double total = in[6][d] * in[0][at];
-                            for (int64_t n = 0; n < N; ++n) {
-                                double& x = state[(b * N + n) * D + d];
-                                x = std::exp(dt * in[5][n * D + d]) * x + in[3][(b * T + t) * N + n] * dt * in[0][at];
-                                total += in[4][(b * T + t) * N + n] * x;
-                            }
-                            y[at] = total * silu(in[2][at]);
+                Numbers state = in[9], y(B * T * D), u = convolve(in[0], 2 * D, in[1], in[2], in[3], B, T, D, K);
+                for (double& each : u) each = silu(each);
+                for (int64_t r = 0; r < B * T; ++r) {
+                    Numbers mixed(M);
+                    for (int64_t i = 0; i < M * D; ++i) mixed[i / D] += in[4][i] * u[r * D + i % D];
+                    for (int64_t d = 0; d < D; ++d) {
+                        double dt = in[6][d], total = in[8][d] * u[r * D + d];
+                        for (int64_t i = 0; i < R; ++i) dt += in[5][d * R + i] * mixed[i];
+                        dt = std::log1p(std::exp(dt));
+                        for (int64_t n = 0; n < N; ++n) {
+                            double& x = state[(r / T * N + n) * D + d];
+                            x = std::exp(dt * in[7][n * D + d]) * x + mixed[R + n] * dt * u[r * D + d];
+                            total += mixed[R + N + n] * x;
                         }
+                        y[r * D + d] = total * silu(in[0][r * 2 * D + D + d]);
+                    }
+                }
                 return y;
             });
 }
@@ -54,17 +69,10 @@ void try_causal_conv(Random& random, const char* number) {
     c.put(p.weight, p.grad_weight, D * K);
     c.put(p.bias, p.grad_bias, D);
     c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_causal_conv, latchwork_causal_conv_back, &CausalConv::grad_y, rows(c.grad_y.data(), T, D),
+    c.check(p, latchwork_causal_conv, latchwork_causal_conv_back, p.grad_y, rows(c.grad_y.data(), T, D),
             [&](const Given& in) {
-                Numbers y(B * T * D);
-                for (int64_t i = 0; i < B * T * D; ++i) {
-                    const int64_t d = i % D, t = i / D % T, b = i / D / T;
-                    y[i] = in[3][d];
-                    for (int64_t k = 0, at = t - K + 1; k < K; ++k, ++at)
-                        y[i] += in[2][d * K + k] *
-                                (at < 0 ? in[1][(b * (K - 1) + at + K - 1) * D + d] : in[0][(b * T + at) * D + d]);
-                    if (p.silu) y[i] = silu(y[i]);
-                }
+                Numbers y = convolve(in[0], D, in[1], in[2], in[3], B, T, D, K);
+                for (double& each : y) each = p.silu ? silu(each) : each;
                 return y;
             });
 }
@@ -123,8 +131,49 @@ void try_linear(Random& random, const char* number) {
         }
         return y;
     };
-    c.check(p, latchwork_linear, latchwork_linear, &LinearMap::grad_y, flat(c.grad_y.data(), blocks * N), definition,
+    c.check(p, latchwork_linear, latchwork_linear, p.grad_y, flat(c.grad_y.data(), blocks * N), definition,
             p.dropout == 0);
+}
+
+void try_feedforward(Random& random, const char* number) {
+    const Sizes s(random, 120);
+    const int64_t R = s.B * s.T, D = s.D, H = 1 + random.below(40);
+    s.say("feedforward", number, H);
+    Case c(random);
+    FeedForward p{};
+    LinearMap &up = p.up, &down = p.down;
+    const auto flat = [](float* data, int64_t width) { return Rows{data, width, 1}; };
+    up.rows = down.rows = R, up.blocks = down.blocks = up.heads = down.heads = 1, up.epsilon = 0.1;
+    up.inputs = down.outputs = D, up.outputs = 2 * H, down.inputs = H, up.centred = random.below(2), down.activation = SILU;
+    up.x = down.residual = flat(c.input(R * D), D), up.grad_x = flat(c.grad(), D);
+    c.put(up.norm, up.grad_norm, D);
+    c.put(up.weight, up.grad_weight, 2 * H * D, 0.3), c.put(up.bias, up.grad_bias, 2 * H);
+    c.put(down.weight, down.grad_weight, D * H, 0.3), c.put(down.bias, down.grad_bias, D);
+    c.output(R * D);
+    Block both(R * 2 * H);
+    up.y = both.data(), down.y = c.y.data();
+    down.gate = flat(both.data(), 2 * H), down.x = flat(both.data() + H, 2 * H);
+    const auto back = [](const FeedForward* given) {
+        FeedForward with = *given;
+        with.up.added = with.down.grad_y;
+        return latchwork_feedforward(&with);
+    };
+    c.check(p, latchwork_feedforward, +back, down.grad_y, flat(c.grad_y.data(), D), [&](const Given& in) {
+        Numbers y = in[0];
+        for (int64_t r = 0; r < R; ++r) {
+            Numbers z(in[0].begin() + r * D, in[0].begin() + (r + 1) * D), middle = in[3];
+            double mean = 0, square = 0;
+            for (int64_t j = 0; j < D && up.centred; ++j) mean += z[j] / double(D);
+            for (int64_t j = 0; j < D; ++j) square += (z[j] - mean) * (z[j] - mean) / double(D);
+            for (int64_t i = 0; i < 2 * H * D; ++i)
+                middle[i / D] += in[2][i] * in[1][i % D] * (z[i % D] - mean) / std::sqrt(square + 0.1);
+            for (int64_t j = 0; j < D; ++j) {
+                y[r * D + j] += in[5][j];
+                for (int64_t i = 0; i < H; ++i) y[r * D + j] += in[4][j * H + i] * silu(middle[i]) * middle[H + i];
+            }
+        }
+        return y;
+    });
 }
 
 void try_gru(Random& random, const char* number) {
@@ -141,7 +190,7 @@ void try_gru(Random& random, const char* number) {
     p.weight = weight.data(), p.bias = bias.data();
     p.tape = rows(tape.data(), T, 4 * D), p.grad_hidden = rows(hidden.data(), T, 3 * D);
     c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_gru, latchwork_gru_back, &Gru::grad_y, rows(c.grad_y.data(), T, D), [&](const Given& in) {
+    c.check(p, latchwork_gru, latchwork_gru_back, p.grad_y, rows(c.grad_y.data(), T, D), [&](const Given& in) {
         Numbers y(B * T * D);
         for (int64_t b = 0; b < B; ++b)
             for (int64_t t = 0; t < T; ++t) {
@@ -179,7 +228,7 @@ void try_slstm(Random& random, const char* number) {
     p.m0 = m0.data(), p.tape = rows(tape.data(), T, 6 * W);
     p.c = last[0].data(), p.n = last[1].data(), p.m = last[2].data();
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
-    c.check(p, latchwork_slstm, latchwork_slstm_back, &Slstm::grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
+    c.check(p, latchwork_slstm, latchwork_slstm_back, p.grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
         Numbers y(B * T * W), cell(B * W), sum(B * W);
         for (int64_t i = 0; i < B * W; ++i) cell[i] = in[3][i] * std::exp(m0[i]), sum[i] = in[4][i] * std::exp(m0[i]);
         for (int64_t t = 0; t < T; ++t)
@@ -253,7 +302,7 @@ void try_mlstm(Random& random, const char* number) {
     c.put(p.i, p.grad_i, B, T, H), c.put(p.f, p.grad_f, B, T, H, 2);
     const MlstmState state(c, p, K, V, 0.5);
     c.output(B * T * H * V), p.y = rows(c.y.data(), T, H * V);
-    c.check(p, latchwork_mlstm, latchwork_mlstm_back, &Mlstm::grad_y, rows(c.grad_y.data(), T, H * V), [&](Given in) {
+    c.check(p, latchwork_mlstm, latchwork_mlstm_back, p.grad_y, rows(c.grad_y.data(), T, H * V), [&](Given in) {
         for (double& each : in[1]) each *= 0.5;
         return mlstm_definition(in, in[5], in[6], state.m0, B, T, H, K, V, c.uncertain);
     });
@@ -276,31 +325,24 @@ void try_mlstm_mixer(Random& random, const char* number) {
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
     const auto definition = [&](const Given& in) {
         Given parts{Numbers(B * T * W), Numbers(B * T * W), Numbers(B * T * W), Numbers(B * T * H), Numbers(B * T * H)};
-        Numbers mixed(B * T * W);
-        const auto input = [&](int64_t b, int64_t t, int64_t j) {
-            return t < 0 ? in[1][(b * (taps - 1) + t + taps - 1) * W + j] : in[0][(b * T + t) * 2 * W + j];
-        };
-        for (int64_t b = 0; b < B; ++b)
-            for (int64_t t = 0; t < T; ++t) {
-                const int64_t at = (b * T + t) * W;
-                for (int64_t j = 0; j < W; ++j) {
-                    double y = in[3][j];
-                    for (int64_t k = 0; k < taps; ++k) y += in[2][j * taps + k] * input(b, t - taps + 1 + k, j);
-                    mixed[at + j] = silu(y);
+        Numbers mixed = convolve(in[0], 2 * W, in[1], in[2], in[3], B, T, W, taps);
+        for (double& each : mixed) each = silu(each);
+        for (int64_t r = 0; r < B * T; ++r) {
+            const double* input = &in[0][r * 2 * W];
+            const int64_t at = r * W;
+            for (int64_t j = 0; j < W; ++j)
+                for (int64_t i = 0; i < 4; ++i) {
+                    const int64_t from = j / 4 * 4 + i;
+                    parts[0][at + j] += in[4][j * 4 + i] * mixed[at + from];
+                    parts[1][at + j] += 0.5 * in[5][j * 4 + i] * mixed[at + from];
+                    parts[2][at + j] += in[6][j * 4 + i] * input[from];
                 }
+            for (int64_t g = 0; g < 2 * H; ++g) {
+                double& to = parts[g < H ? 3 : 4][r * H + g % H] = in[8][g];
                 for (int64_t j = 0; j < W; ++j)
-                    for (int64_t i = 0; i < 4; ++i) {
-                        const int64_t from = j / 4 * 4 + i;
-                        parts[0][at + j] += in[4][j * 4 + i] * mixed[at + from];
-                        parts[1][at + j] += 0.5 * in[5][j * 4 + i] * mixed[at + from];
-                        parts[2][at + j] += in[6][j * 4 + i] * input(b, t, from);
-                    }
-                for (int64_t g = 0; g < 2 * H; ++g) {
-                    double& to = parts[g < H ? 3 : 4][(b * T + t) * H + g % H] = in[8][g];
-                    for (int64_t j = 0; j < W; ++j)
-                        to += in[7][g * 2 * W + j] * mixed[at + j] + in[7][g * 2 * W + W + j] * input(b, t, j);
-                }
+                    to += in[7][g * 2 * W + j] * mixed[at + j] + in[7][g * 2 * W + W + j] * input[j];
             }
+        }
         Numbers y = mlstm_definition(parts, in[11], in[12], state.m0, B, T, H, d, d, c.uncertain);
         for (int64_t r = 0; r < B * T * H; ++r) {
             double mean = 0, square = 0;
@@ -314,7 +356,7 @@ void try_mlstm_mixer(Random& random, const char* number) {
         }
         return y;
     };
-    c.check(p, latchwork_mlstm_mixer, latchwork_mlstm_mixer_back, &MlstmMixer::grad_y, rows(c.grad_y.data(), T, W), definition);
+    c.check(p, latchwork_mlstm_mixer, latchwork_mlstm_mixer_back, p.grad_y, rows(c.grad_y.data(), T, W), definition);
 }
 
 }  // namespace
@@ -323,7 +365,7 @@ int main(int count, char** arguments) {
     return run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
-        for (auto each : {try_selective_scan, try_causal_conv, try_linear, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
+        for (auto each : {try_mamba_mixer, try_causal_conv, try_linear, try_feedforward, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
             each(random, number);
     });
 }

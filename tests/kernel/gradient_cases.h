@@ -44,15 +44,15 @@ struct Case {
     void output(int64_t size) { y = Block(size, NAN), grad_y = draw(size); }
 
     template <class Structure, class Definition>
-    void check(Structure& p, int (*forward)(const Structure*), int (*backward)(const Structure*), Rows Structure::*given,
-               Rows rows, Definition definition, bool compares = true) {
+    void check(Structure& p, int (*forward)(const Structure*), int (*backward)(const Structure*), Rows& given, Rows rows,
+               Definition definition, bool compares = true) {
         const std::vector<Block> before = in;
         p.threads = 1 + random.below(3);
         if (const int code = forward(&p)) fail("forward returned %d", code);
         const Block found = y;
         for (float each : found)
             if (each != each) fail("forward left a number out");
-        p.*given = rows;
+        given = rows;
         if (const int code = backward(&p)) fail("backward returned %d", code);
         for (size_t i = 0; i < in.size(); ++i) {
             if (before[i] != in[i]) fail("input %zu was written to", i);
@@ -84,7 +84,7 @@ struct Case {
         }
         if (compares && !uncertain && !(std::fabs(slope - expected) <= 1e-3 * size))
             fail("the slope is %.9g, must be %.9g (size %g)", slope, expected, size);
-        p.*given = Rows{};
+        given = Rows{};
         if (random.percent(20) && !says_when_out_of_memory(random, forward, &p)) fail("forward hides that there is no memory");
     }
 };

@@ -68,9 +68,15 @@ class LinearMap(ctypes.Structure):
         *_pointers("norm", "skip", "weight", "bias"),
         *_rows("residual"),
         *_pointers("y"),
-        *_rows("grad_y", "grad_x", "grad_mixed", "grad_gate"),
+        *_rows("grad_y", "grad_x", "grad_mixed", "grad_gate", "added"),
         *_pointers("grad_norm", "grad_skip", "grad_weight", "grad_bias"),
     )
+
+
+class FeedForward(ctypes.Structure):
+    """Two linear maps and what stands around them."""
+
+    _fields_ = (("up", LinearMap), ("down", LinearMap), *_integers("threads"))
 
 
 class Gru(ctypes.Structure):
@@ -128,7 +134,16 @@ class MlstmMixer(ctypes.Structure):
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (MambaMixer, CausalConv, LinearMap, Gru, Slstm, Mlstm, MlstmMixer)
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    MambaMixer,
+    CausalConv,
+    LinearMap,
+    FeedForward,
+    Gru,
+    Slstm,
+    Mlstm,
+    MlstmMixer,
+)
 
 
 def _compare_sizes() -> None:
@@ -149,9 +164,15 @@ def takes(first: Tensor, *others: Tensor | None) -> bool:
     return layer.unfit(first, *others) is None
 
 
+LARGE = 4 << 20  # bytes; what is freed after a step the system may take back, and give again a page at a time
+
+
 def empty(*shape: int, like: Tensor) -> Tensor:
-    """A tensor for the kernel to write."""
-    return cpu.empty(torch.Size(shape), like)
+    """A tensor for the kernel to write, in large pages if it is large."""
+    fresh = like.new_empty(shape)
+    if (size := fresh.numel() * fresh.element_size()) >= LARGE:
+        cpu.library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
+    return fresh
 
 
 def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
@@ -159,8 +180,8 @@ def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
     return [None if each is None else cpu.inner_contiguous(each.resolve_neg(), 1) for each in tensors]
 
 
-def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
-    """Call `latchwork_NAME`: a tensor goes where the structure has an address, or a Rows; None is no address."""
+def filled(structure: type[ctypes.Structure], **values: Any) -> Any:
+    """A structure: a tensor goes where it has an address, or a Rows; None is no address."""
     kinds = dict(structure._fields_)  # type: ignore[arg-type]
     problem: Any = structure(threads=torch.get_num_threads())
     for field, value in values.items():
@@ -170,5 +191,10 @@ def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
             assert value.is_contiguous(), field
             value = value.data_ptr()
         setattr(problem, field, value)
-    if cpu.call(f"latchwork_{name}", problem):
+    return problem
+
+
+def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
+    """Call `latchwork_NAME` with a `filled` structure."""
+    if cpu.call(f"latchwork_{name}", filled(structure, **values)):
         raise RuntimeError(f"latchwork_{name} does not take these sizes")

@@ -41,7 +41,14 @@ struct LinearMap {
     Rows residual;               // (rows, blocks outputs)
     float* y;                    // likewise
     Rows grad_y, grad_x, grad_mixed, grad_gate;  // grad_x has no gaps where z is x
+    Rows added;                                  // to grad_x, where there is a norm; or null
     float *grad_norm, *grad_skip, *grad_weight, *grad_bias;
+};
+
+// Two of them, see baselines/feedforward.py: up has a norm, and what it gives are gate and x of down side by side.
+struct FeedForward {
+    LinearMap up, down;
+    int64_t threads;
 };
 
 // A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
@@ -105,13 +112,15 @@ struct MlstmMixer {
     float *grad_c0, *grad_n0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(MambaMixer) EACH(CausalConv) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
+#define BASELINE_STRUCTURES(EACH) \
+    EACH(MambaMixer) EACH(CausalConv) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, mamba_mixer, MambaMixer, 0)                \
     EACH(isa, mamba_mixer_back, MambaMixer, 0)           \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
     EACH(isa, linear, LinearMap, 0)                      \
+    EACH(isa, feedforward, FeedForward, 0)               \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
     EACH(isa, slstm, Slstm, 0)                           \

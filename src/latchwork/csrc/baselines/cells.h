@@ -32,11 +32,7 @@ void over_rows(int64_t rows, int64_t threads, Part part) {
     threads = threads < 1 ? 1 : threads < rows ? threads : rows;
     in_parallel(threads, threads, [&](int64_t i) { part(rows * i / threads, rows * (i + 1) / threads); });
 }
-// Ask for the numbers of a step before it comes: as many rows as the batch has are read side by side.
-inline void ask_for(const Rows& rows, int64_t b, int64_t t, int64_t time, int64_t width) {
-    for (int64_t j = 0; j < width && t >= 0 && t < time; j += 16) __builtin_prefetch(row(rows, b, t) + j);
-}
-constexpr int64_t AHEAD = 3;  // steps
+constexpr int64_t AHEAD = 3;  // steps that numbers are asked for before they are read
 
 // C = x B + bias of one row, B packed; a few panels at a time, so that the multiply-add units do not wait.
 template <int64_t PANELS>

@@ -48,6 +48,14 @@ LATCHWORK_INLINE Lanes softplus(Lanes a) { return positive(a) + log_of_one_and(e
 inline float* row(const Rows& rows, int64_t b, int64_t t) {
     return static_cast<float*>(rows.data) + b * rows.batch + t * rows.time;
 }
+// Ask for the numbers of a step before it comes: rows that are read side by side lie too far apart for the processor to guess.
+inline void ask_for(const Rows& rows, int64_t b, int64_t t, int64_t time, int64_t width) {
+    for (int64_t j = 0; j < width && t >= 0 && t < time; j += 16) __builtin_prefetch(row(rows, b, t) + j);
+}
+// The same for some steps.
+inline void ask_for(const Rows& rows, int64_t b, int64_t begin, int64_t steps, int64_t time, int64_t width) {
+    for (int64_t t = begin; t < begin + steps; ++t) ask_for(rows, b, t, time, width);
+}
 struct Zeros : Scratch<float> {
     explicit Zeros(int64_t size) : Scratch(size) { std::memset(data, 0, size * sizeof(float)); }
 };

@@ -119,7 +119,8 @@ struct Dressing {
             for (int64_t j = at; j < at + d; j += LANES) {
                 const int64_t lanes = at + d - j;
                 const Lanes g = (load_part(grad + j, lanes) - mean - load_part(hat + j, lanes) * slope) * scales[h];
-                store_part(row_of(p.grad_x, r) + j, drops ? g * load_part(mask + j, lanes) : g, lanes);
+                const Lanes more = p.added.data ? load_part(row_of(p.added, r) + j, lanes) : Lanes{};
+                store_part(row_of(p.grad_x, r) + j, more + (drops ? g * load_part(mask + j, lanes) : g), lanes);
             }
         }
     }
@@ -181,7 +182,8 @@ struct PreparedLinear {
         multiply(x.data + h * k, x.row, w, round_up(rows, ROWS), k, n, b, room, size);
         for (int64_t r = 0; r < rows; ++r) std::memcpy(place + r * to_row, room + r * size, n * sizeof(float));
     }
-    void forth(int64_t begin, int64_t end) const {
+    // The rows from begin to end; those up to `bound` are this thread's, and come later.
+    void forth(int64_t begin, int64_t end, int64_t bound) const {
         Scratch<float> memory(BLOCK * (2 * X + N_row + line(p.heads)) + X + Y + 64);
         Arena arena{memory.data};
         float *room = arena.take(BLOCK * X), *hats = arena.take(BLOCK * X), *out = arena.take(BLOCK * N_row);
@@ -190,7 +192,7 @@ struct PreparedLinear {
             const int64_t rows = end - at < BLOCK ? end - at : BLOCK;
             const Strip x = inputs(at, rows, room, hats, scales, mask);
             for (int64_t h = 0; h < blocks && p.weight; ++h)
-                multiply_into(x, at, rows, at + rows == end, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
+                multiply_into(x, at, rows, at + rows == bound, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
             for (int64_t r = 0; r < rows; ++r) finish(at + r, p.weight ? nullptr : x.data + r * x.row, mask);
         }
     }
@@ -256,23 +258,70 @@ struct PreparedLinear {
     }
 };
 
+// part(begin, end) for the rows of each thread, whole blocks of them.
+template <class Part>
+void over_blocks(int64_t rows, int64_t threads, Part part) {
+    const int64_t most = (rows + BLOCK - 1) / BLOCK;
+    const auto bound = [&](int64_t thread) { return thread == threads ? rows : most * thread / threads * BLOCK; };
+    in_parallel(threads, threads, [&](int64_t thread) { part(thread, bound(thread), bound(thread + 1)); });
+}
+inline int64_t threads_for(int64_t rows, int64_t threads) {
+    const int64_t most = (rows + BLOCK - 1) / BLOCK;
+    return threads < 1 ? 1 : threads < most ? threads : most;
+}
+
 int linear(const LinearMap& p) {
     const PreparedLinear w(p);
-    const int64_t most = (p.rows + BLOCK - 1) / BLOCK, threads = p.threads < 1 ? 1 : p.threads < most ? p.threads : most;
-    const auto bound = [&](int64_t thread) { return thread == threads ? p.rows : most * thread / threads * BLOCK; };
-    const int64_t size = p.grad_y.data ? line(w.sums()) : 0;
-    Scratch<float> memory(threads * size);
-    std::memset(memory.data, 0, threads * size * sizeof(float));
-    in_parallel(threads, threads, [&](int64_t thread) {
+    const int64_t threads = threads_for(p.rows, p.threads), size = p.grad_y.data ? line(w.sums()) : 0;
+    const Zeros memory(threads * size);
+    over_blocks(p.rows, threads, [&](int64_t thread, int64_t begin, int64_t end) {
         if (p.grad_y.data)
-            w.back(bound(thread), bound(thread + 1), memory.data + thread * size);
+            w.back(begin, end, memory.data + thread * size);
         else
-            w.forth(bound(thread), bound(thread + 1));
+            w.forth(begin, end, end);
     });
     for (int64_t thread = 0; thread < threads && size; ++thread) w.add(memory.data + thread * size, thread == 0);
+    return DONE;
+}
+
+// Both maps block by block: what is between them is read where it was written. On the way back its gradient is in a buffer
+// of one block, whose addresses are such that row r of the whole is found there.
+int feedforward(const FeedForward& p) {
+    const int64_t rows = p.up.rows, threads = threads_for(rows, p.threads);
+    if (!p.down.grad_y.data) {
+        const PreparedLinear up(p.up), down(p.down);
+        over_blocks(rows, threads, [&](int64_t, int64_t begin, int64_t end) {
+            for (int64_t at = begin; at < end; at += BLOCK) {
+                const int64_t stop = at + BLOCK < end ? at + BLOCK : end;
+                up.forth(at, stop, end), down.forth(at, stop, end);
+            }
+        });
+        return DONE;
+    }
+    FeedForward whole = p;
+    whole.up.grad_y = whole.down.grad_y;  // any: that there is one says which way to go
+    const PreparedLinear first(whole.up), second(whole.down);
+    const int64_t size = line(first.sums()), both = size + line(second.sums()), width = p.up.outputs;
+    const Zeros memory(threads * both);
+    over_blocks(rows, threads, [&](int64_t thread, int64_t begin, int64_t end) {
+        FeedForward own = whole;
+        const Zeros between(BLOCK * width + PANEL);
+        const PreparedLinear up(own.up), down(own.down);
+        float* sums = memory.data + thread * both;
+        for (int64_t at = begin; at < end; at += BLOCK) {
+            const int64_t stop = at + BLOCK < end ? at + BLOCK : end;
+            float* row_zero = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(between.data) - at * width * sizeof(float));
+            own.down.grad_gate = own.up.grad_y = {row_zero, width, 1};
+            own.down.grad_x = {row_zero + width / 2, width, 1};
+            down.back(at, stop, sums + size), up.back(at, stop, sums);
+        }
+    });
+    for (int64_t thread = 0; thread < threads; ++thread)
+        first.add(memory.data + thread * both, thread == 0), second.add(memory.data + thread * both + size, thread == 0);
     return DONE;
 }
 
 }  // namespace LATCHWORK_ISA
 
 ENTRY(linear, LinearMap)
+ENTRY(feedforward, FeedForward)

@@ -110,12 +110,15 @@ struct MambaRow {
         load_states(p.x0, states.data);
         for (int64_t begin = 0; begin < p.time; begin += MAMBA_STRIP) {
             load_strip(begin, false);
-            for (int64_t t = 0, steps = steps_from(begin); t < steps; t += SEGMENT)
+            for (int64_t t = 0, steps = steps_from(begin); t < steps; t += SEGMENT) {
+                ask_for(p.mapped, b, begin + t + MAMBA_STRIP, SEGMENT, p.time, 2 * w.D);
+                ask_for(p.y, b, begin + t + SEGMENT, SEGMENT, p.time, w.D);
                 for (int64_t k = 0; k < w.vectors; ++k) {
                     if (p.kept) std::memcpy(kept(begin + t, k), states.data + k * w.size, w.size * sizeof(float));
                     const int64_t some = steps - t < SEGMENT ? steps - t : SEGMENT;
                     w.N == 16 ? scan_segment<16>(begin + t, t, some, k) : scan_segment<0>(begin + t, t, some, k);
                 }
+            }
         }
         store_states(states.data, p.x);
     }
@@ -222,6 +225,10 @@ struct MambaRowBack : MambaRow {
     }
     void scan_back(int64_t begin, int64_t t, int64_t steps) {
         std::memset(lanes_of.data, 0, w.N * SEGMENT * 2 * LANES * sizeof(float));
+        ask_for(p.mapped, b, begin - MAMBA_STRIP, SEGMENT, p.time, 2 * w.D);
+        ask_for(p.grad_y, b, begin - SEGMENT, SEGMENT, p.time, w.D);
+        ask_for(p.grad_mapped, b, begin - SEGMENT, SEGMENT, p.time, 2 * w.D);
+        for (int64_t j = 0; j < w.vectors * w.size && begin; j += 16) __builtin_prefetch(kept(begin - SEGMENT, 0) + j);
         for (int64_t k = 0; k < w.vectors; ++k)
             w.N == 16 ? segment_back<16>(begin, t, steps, k) : segment_back<0>(begin, t, steps, k);
         for (int64_t i = 0; i < steps; ++i)

@@ -1,6 +1,7 @@
 // The mLSTM's layer between its two projections, a chunk of steps of one row of the batch at a time, so that what is between
 // stays in the cache: convolution, q, k, v and gates, recurrence, norm, skip and gate. Compiled once for each instruction set.
 #include <cmath>
+#include <initializer_list>
 
 #include "conv.h"
 #include "mlstm.h"
@@ -175,7 +176,9 @@ struct MixerRow {
             const int64_t begin = chunk * CHUNK, steps = steps_from(begin);
             load_steps(begin);
             for (int64_t head = 0; head < x.H; ++head) {
-                const int64_t place = b * x.H + head, at = head * x.d, table = head * x.d_row;
+                const int64_t place = b * x.H + head, at = head * x.d, table = head * x.d_row, quarter = CHUNK / 4;
+                if (head < 4) ask_for(p.mapped, b, begin + CHUNK + head * quarter, quarter, p.time, 2 * x.W);
+                if (head < 4) ask_for(p.y, b, begin + CHUNK + head * quarter, quarter, p.time, x.W);
                 if (chunk)
                     c.load_state(p.tape ? tape(head, chunk) : states + head * size);
                 else
@@ -278,7 +281,11 @@ struct MixerRowBack : MixerRow {
             std::memset(grad_gates, 0, CHUNK * x.gate_row * sizeof(float));
             for (int64_t head = 0; head < x.H; ++head) {
                 const int64_t place = b * x.H + head, square = x.d * x.d;
+                const int64_t quarter = CHUNK / 4, next = begin - CHUNK + head * quarter;
                 float *carry = carries + head * size, *carry_n = carry + square;
+                for (const Rows* rows : {&p.mapped, &p.grad_mapped})
+                    if (head < 4) ask_for(*rows, b, next, quarter, p.time, 2 * x.W);
+                if (head < 4) ask_for(p.grad_y, b, next, quarter, p.time, x.W);
                 if (chunk + 1 < chunks)
                     back.load_carry(carry, carry_n);
                 else

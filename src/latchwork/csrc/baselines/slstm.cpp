@@ -1,6 +1,8 @@
 // The sLSTM and what drives its gates. Rows of the batch are taken a tile at a time, their steps a strip at a time: what
 // drives the gates, and the gradients of the gates, are products of a whole strip and stay in the cache. Compiled once for
 // each instruction set.
+#include <initializer_list>
+
 #include "cells.h"
 
 namespace LATCHWORK_ISA {
@@ -94,6 +96,9 @@ struct SlstmForth : SlstmTile {
         for (int64_t r = 0; r < rows; ++r) {
             const float *gate = gates.data + r * G, *drive = drives_now + r * STRIP * drive_row + head * 4 * d;
             float* tape = p.tape.data ? row(p.tape, begin + r, t) + head * KEPT * d : nullptr;
+            if (!head) ask_for(p.first, begin + r, t + STRIP, p.time, p.heads * d);
+            if (!head) ask_for(p.second, begin + r, t + STRIP, p.time, p.heads * d);
+            if (!head && tape) ask_for(p.tape, begin + r, t + AHEAD, p.time, p.heads * KEPT * d);
             for (int64_t j = 0; j < d; j += LANES) {
                 const int64_t lanes = d - j, here = (head * rows + r) * W + j;
                 const Lanes i = load(gate + j) + load(drive + j), f = load(gate + d + j) + load(drive + d + j);
@@ -174,6 +179,8 @@ struct SlstmBack : SlstmTile {
             float* grad = grads_now + r * STRIP * grad_row;
             if (!head) ask_for(p.tape, b, t - AHEAD, p.time, p.heads * KEPT * d);
             if (!head) ask_for(p.grad_y, b, t - AHEAD, p.time, p.heads * d);
+            for (const Rows* rows : {&p.y, &p.first, &p.second})
+                if (!head) ask_for(*rows, b, t - AHEAD, p.time, p.heads * d);
             // From the last vector on: what one writes behind its gate, a later one writes over.
             for (int64_t j = W - LANES; j >= 0; j -= LANES) {
                 const int64_t lanes = d - j, here = (head * rows + r) * W + j;
