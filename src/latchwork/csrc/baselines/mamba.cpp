@@ -148,12 +148,12 @@ struct MambaSums {
 struct MambaRowBack : MambaRow {
     MambaSums sums;
     Zeros grad_v, grad_dt, grad_mixed, later;
-    Scratch<float> lanes_of, through;  // lanes_of: of read and write, (states, SEGMENT, 2, LANES), to be summed over lanes
+    Scratch<float> lanes_of, through, of_rank;  // lanes_of: of read and write, (states, SEGMENT, 2, LANES), to be summed over lanes
     float* carry = states.data;        // the gradient of the state after the segment, and then before it
     MambaRowBack(const MambaWeights& w, int64_t b, float* sums)
         : MambaRow(w, b), sums(w, sums), grad_v(MAMBA_STRIP * w.wide), grad_dt(MAMBA_STRIP * w.wide),
           grad_mixed(MAMBA_STRIP * w.mixed_row), later(MOST_TAPS * w.conv.row), lanes_of(w.N * SEGMENT * 2 * LANES),
-          through(MAMBA_STRIP * w.wide) {}
+          through(MAMBA_STRIP * w.wide), of_rank(MAMBA_STRIP * w.mixed_row) {}
 
     // For each pair of states the steps forth, and back again. A segment that is cut short goes on with steps that change
     // nothing.
@@ -246,9 +246,9 @@ struct MambaRowBack : MambaRow {
             for (int64_t t = (steps - 1) / SEGMENT * SEGMENT; t >= 0; t -= SEGMENT)
                 scan_back(begin + t, t, steps - t < SEGMENT ? steps - t : SEGMENT);
             // Of what dt is made of, by way of a buffer: whole panels are written.
-            multiply(grad_dt.data, wide, w.of_dt.data, MAMBA_STRIP, w.D, R, nullptr, through.data, wide);
+            multiply(grad_dt.data, wide, w.of_dt.data, MAMBA_STRIP, w.D, R, nullptr, of_rank.data, w.mixed_row);
             for (int64_t t = 0; t < steps; ++t)
-                std::memcpy(grad_mixed.data + t * w.mixed_row, through.data + t * wide, R * sizeof(float));
+                std::memcpy(grad_mixed.data + t * w.mixed_row, of_rank.data + t * w.mixed_row, R * sizeof(float));
             add_rows(grad_dt.data, wide, steps, w.vectors * LANES, sums.bias);
             accumulate(mixed.data, w.mixed_row, grad_dt.data, wide, steps, R, w.D, sums.of_rank, wide);
             accumulate(grad_mixed.data, w.mixed_row, v.data, wide, steps, M, w.D, sums.of_v, wide);
