@@ -5,12 +5,14 @@ import torch
 
 from latchwork.baselines import make_baseline
 from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
+from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.gru_scan import gru_scan
 from latchwork.baselines.kernel import takes
 from latchwork.baselines.linear import Norm, linear
+from latchwork.baselines.mamba_mixer import KERNEL_SEGMENT, mamba_mixer
+from latchwork.baselines.mamba_mixer import MixerWeights as MambaWeights
+from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
-from latchwork.baselines.quads import blockwise
-from latchwork.baselines.selective_scan import KERNEL_SEGMENT, selective_scan
 from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
 from latchwork.ops.cpu import kernel
 from latchwork.ops.dispatch import use_backend
@@ -40,11 +42,14 @@ def conv(B, T, D):
 
 
 def mamba(B, T, D):
-    N = 16 if D > 16 else 3
-    sizes = [(B, T, D), (B, T, D), (B, T, N), (B, T, N), (N, D), (D,), (B, T, D), (B, N, D)]
+    def run(mapped, before, *given):
+        return mamba_mixer(mapped, before, MambaWeights(*given[:-1]), given[-1])
+
+    N, R, K = 16 if D > 16 else 3, 1 + D % 7, 2 + T % (MOST_TAPS - 1)
+    sizes = [(B, T, 2 * D), (B, K - 1, D), (D, 1, K), (D,), (R + 2 * N, D), (D, R), (D,), (N, D), (D,), (B, N, D)]
     given = [normal(*each) for each in sizes]
-    given[4] = -given[4].exp()
-    return selective_scan, given
+    given[4], given[7] = given[4] / D**0.5, -given[7].exp()
+    return run, given
 
 
 def gru(B, T, D):
@@ -52,12 +57,14 @@ def gru(B, T, D):
 
 
 def slstm(B, T, d):
-    def run(first, second, bias, recurrent, y, c, n):
-        y, state = slstm_heads(first, second, bias, recurrent, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
+    def run(*given):
+        *drive, y, c, n = given
+        y, state = slstm_heads(*drive, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
         return y, state.c, state.n
 
     H = 2
-    drive = [normal(B, T, H * 2 * d), normal(B, T, H * 2 * d), normal(H, 4, d), normal(H, d, 4 * d) / d]
+    drive = [normal(B, T, H * d), normal(B, T, H * d), normal(H, d, 4 * d) / d**0.5, normal(H, 4, d)]
+    drive.append(normal(H, d, 4 * d) / d)
     return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
 
 
@@ -71,8 +78,20 @@ def mlstm(B, T, d):
     return run, [*flat, normal(B, H, d, e), normal(B, H, d)]
 
 
-def quads(B, T, D):
-    return lambda *given: (blockwise(*given),), [normal(B, T, 4 * D), normal(D, 4, 4)]
+def mlstm_mixing(B, T, d):
+    """Two heads of 4 d channels."""
+
+    def run(mapped, before, *given):
+        *weights, c, n = given
+        state = MLSTMCellState(c, n, torch.full_like(n[..., :1], 0.3))
+        y, state = mlstm_mixer(mapped, before, MixerWeights(*weights), state, 1e-2)
+        return y, state.c, state.n
+
+    H, W, K = 2, 8 * d, 2 + T % (MOST_TAPS - 1)
+    maps = [normal(W // 4, 4, 4) / 2 for _ in range(3)]
+    gates = [normal(2 * H, 3 * W) / W, torch.cat([torch.zeros(H), torch.full((H,), 2.0)])]
+    given = [normal(B, T, 2 * W), normal(B, K - 1, W), normal(W, 1, K), normal(W), *maps, *gates, normal(W), normal(W)]
+    return run, [*given, normal(B, H, 4 * d, 4 * d), normal(B, H, 4 * d)]
 
 
 def rows(B, T, D):
@@ -97,6 +116,19 @@ def gated(B, T, D):
     return run, [normal(B, T, 2 * D), normal(D + 3, D), normal(D + 3), normal(B, T, D + 3)]
 
 
+def fed(B, T, D):
+    """A feed-forward network; with biases for odd widths, else without."""
+
+    def run(u, norm, up, down, *biases):
+        up_bias, down_bias = biases or (None, None)
+        norm = Norm(norm, 1e-3, centred=T > 7)
+        return (gated_feedforward(u, norm, (up, up_bias), (down, down_bias), activation="gelu"),)
+
+    H = D + 3
+    biases = [normal(2 * H), normal(D)] if D % 2 else []
+    return run, [normal(B, T, D), normal(D), normal(2 * H, D), normal(D, H), *biases]
+
+
 def dressed(B, T, D):
     """Norms of three heads, a skip and a gate; with a product for odd widths, else without."""
 
@@ -115,13 +147,14 @@ KERNELS = {
     "linear": rows,
     "gated": gated,
     "dressed": dressed,
+    "feedforward": fed,
     "blocks": blocks,
     "conv": conv,
     "mamba": mamba,
     "gru": gru,
     "slstm": slstm,
     "mlstm": mlstm,
-    "quads": quads,
+    "mlstm_mixer": mlstm_mixing,
 }
 
 
@@ -174,14 +207,20 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "dressed":
         u, *rest, weight = given
         given = [u, weight, None, *rest, torch.tensor(5), 1e-3, 3, True, "sigmoid", False, 0.2, True]
+    if kind == "feedforward":
+        u, norm, up, down, *biases = given
+        given = [u, norm, up, biases[0], down, biases[1], torch.tensor(5), 1e-3, True, "gelu", 0.2]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
-        given[5:] = [torch.cat([given[5], given[6][..., None]], -1), torch.zeros(2, 3), 0.4, 1e-6]
-    given += [] if kind in ("quads", "linear", "blocks", "gated", "dressed") else [True]
+        given += [torch.zeros(2, 3), 0.4, 1e-6]
+    if kind == "mlstm_mixer":
+        given[7] = normal(4, 80)  # of both sources of q, k and v
+        given += [torch.zeros(2, 2), 1e-2]
+    given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward") else [True]
     names = {
         "conv": "causal_conv",
-        "mamba": "selective_scan",
+        "mamba": "mamba_mixer",
         **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),
     }
     name = getattr(torch.ops.latchwork, names.get(kind, kind))
@@ -203,7 +242,7 @@ def test_a_strided_input_is_read_where_it_stands():
 
 def test_a_second_derivative_is_an_error_that_says_so():
     u = torch.randn(1, 3, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(blockwise(u, torch.randn(1, 4, 4, requires_grad=True)).sum(), u, create_graph=True)
+    (grad,) = torch.autograd.grad(linear(u, torch.randn(4, 4, requires_grad=True)).sum(), u, create_graph=True)
     with pytest.raises(NotImplementedError, match="second derivative"):
         grad.sum().backward()
 

@@ -1,135 +1,58 @@
-// baselines_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of the baselines on COUNT random cases, or only on case INDEX. What
-// forward writes is compared with a definition in double, and all gradients at once with the slope of that definition along a
-// random direction. LATCHWORK_ISA in the environment chooses the instruction set.
-#include <cmath>
-#include <functional>
-#include <vector>
-
-#include "cases.h"
+// baselines_fuzz [COUNT [SEED [INDEX]]]: runs the kernels of the baselines on COUNT random cases, or only on case INDEX.
+// LATCHWORK_ISA in the environment chooses the instruction set.
+#include "gradient_cases.h"
 
 namespace {
 
-using Block = std::vector<float>;  // exactly of its size, so that the address sanitizer sees one element too far
-using Numbers = std::vector<double>;
-using Given = std::vector<Numbers>;
-
-// Inputs that the kernel reads, gradients that it writes, and the definition of y. `uncertain`: some number stands so near to
-// where the slope jumps that it is not to be compared.
-struct Case {
-    Random& random;
-    std::vector<Block> in, grads;
-    Block y, grad_y;
-    bool uncertain = false;
-    double worst = 0;
-    explicit Case(Random& random) : random(random) { in.reserve(20), grads.reserve(20); }  // addresses stay
-    Block draw(int64_t size, double scale = 1) {
-        Block block(size);
-        for (float& each : block) each = static_cast<float>((2 * random.uniform() - 1) * scale);
-        return block;
+// The sum of a causal convolution of u (B, T, row), of its first D channels: (B, T, D).
+Numbers convolve(const Numbers& u, int64_t row, const Numbers& before, const Numbers& weight, const Numbers& bias, int64_t B,
+                 int64_t T, int64_t D, int64_t K) {
+    Numbers y(B * T * D);
+    for (int64_t i = 0; i < B * T * D; ++i) {
+        const int64_t d = i % D, t = i / D % T, b = i / D / T;
+        y[i] = bias[d];
+        for (int64_t k = 0, at = t - K + 1; k < K; ++k, ++at)
+            y[i] += weight[d * K + k] * (at < 0 ? before[(b * (K - 1) + at + K - 1) * D + d] : u[(b * T + at) * row + d]);
     }
-    // An input, and the place for its gradient.
-    float* input(int64_t size, double scale = 1, double add = 0) {
-        in.push_back(draw(size, scale));
-        for (float& each : in.back()) each += static_cast<float>(add);
-        grads.emplace_back(size, NAN);
-        return in.back().data();
-    }
-    float* grad() { return grads.back().data(); }
-    void output(int64_t size) { y = Block(size, NAN), grad_y = draw(size); }
+    return y;
+}
 
-    template <class Structure, class Definition>
-    void check(Structure& p, int (*forward)(const Structure*), int (*backward)(const Structure*), Rows Structure::*given,
-               Rows rows, Definition definition, bool compares = true) {
-        const std::vector<Block> before = in;
-        p.threads = 1 + random.below(3);
-        if (const int code = forward(&p)) fail("forward returned %d", code);
-        const Block found = y;
-        for (float each : found)
-            if (each != each) fail("forward left a number out");
-        p.*given = rows;
-        if (const int code = backward(&p)) fail("backward returned %d", code);
-        for (size_t i = 0; i < in.size(); ++i) {
-            if (before[i] != in[i]) fail("input %zu was written to", i);
-            for (float each : grads[i])
-                if (each != each) fail("backward left a number of gradient %zu out", i);
-        }
-        Given at, direction, up, down;
-        double slope = 0, size = 1, expected = 0;
-        constexpr double step = 1e-6;
-        for (size_t i = 0; i < in.size(); ++i) {
-            at.emplace_back(in[i].begin(), in[i].end());
-            direction.emplace_back();
-            for (size_t j = 0; j < in[i].size(); ++j) {
-                direction[i].push_back(2 * random.uniform() - 1);
-                slope += direction[i][j] * grads[i][j], size += std::fabs(direction[i][j] * grads[i][j]);
-            }
-        }
-        up = down = at;
-        for (size_t i = 0; i < at.size(); ++i)
-            for (size_t j = 0; j < at[i].size(); ++j)
-                up[i][j] += step * direction[i][j], down[i][j] -= step * direction[i][j];
-        const Numbers wanted = definition(at), above = definition(up), below = definition(down);
-        double largest = 1;
-        for (double each : wanted) largest = std::max(largest, std::fabs(each));
-        for (size_t i = 0; i < wanted.size() && compares; ++i) {
-            if (!(std::fabs(found[i] - wanted[i]) <= 1e-4 * largest))
-                fail("y[%zu] is %.9g, must be %.9g (largest %g)", i, found[i], wanted[i], largest);
-            expected += grad_y[i] * (above[i] - below[i]) / (2 * step);
-        }
-        if (compares && !uncertain && !(std::fabs(slope - expected) <= 1e-3 * size))
-            fail("the slope is %.9g, must be %.9g (size %g)", slope, expected, size);
-        p.*given = Rows{};
-        if (random.percent(20) && !says_when_out_of_memory(random, forward, &p)) fail("forward hides that there is no memory");
-    }
-};
-
-Rows rows(float* data, int64_t time, int64_t width) { return {data, time * width, width}; }
-double sigmoid(double a) { return 1 / (1 + std::exp(-a)); }
-double silu(double a) { return a * sigmoid(a); }
-struct Sizes {
-    int64_t B, T, D;
-    explicit Sizes(Random& random, int64_t most_steps = 80)
-        : B(1 + random.below(random.percent(20) ? 20 : 4)), T(1 + random.below(random.percent(50) ? 12 : most_steps)),
-          D(random.percent(40) ? random.pick({1, 8, 15, 16, 17, 24, 32, 33, 48}) : 1 + random.below(40)) {}
-    void say(const char* kind, const char* number, int64_t more = 0) const {
-        std::snprintf(now, sizeof now, "%s: %s B %ld T %ld D %ld (%ld)", number, kind, long(B), long(T), long(D), long(more));
-    }
-};
-
-void try_selective_scan(Random& random, const char* number) {
-    const Sizes s(random, 40);
-    const int64_t B = s.B, T = s.T, D = s.D, N = random.percent(50) ? 16 : 1 + random.below(9);
-    s.say("selective_scan", number, N);
+void try_mamba_mixer(Random& random, const char* number) {
+    const Sizes s(random, 60);
+    const int64_t B = s.B, T = s.T, D = s.D, N = random.percent(50) ? 16 : 1 + random.below(9), R = 1 + random.below(9), M = R + 2 * N;
+    const int64_t K = 2 + random.below(7);
+    s.say("mamba_mixer", number, N);
     Case c(random);
-    SelectiveScan p{};
-    p.batch = B, p.time = T, p.width = D, p.states = N;
-    p.u = rows(c.input(B * T * D), T, D), p.grad_u = rows(c.grad(), T, D);
-    p.dt = rows(c.input(B * T * D), T, D), p.grad_dt = rows(c.grad(), T, D);
-    p.gate = rows(c.input(B * T * D), T, D), p.grad_gate = rows(c.grad(), T, D);
-    p.write = rows(c.input(B * T * N), T, N), p.grad_write = rows(c.grad(), T, N);
-    p.read = rows(c.input(B * T * N), T, N), p.grad_read = rows(c.grad(), T, N);
-    p.decay = c.input(N * D, 1, -1.1), p.grad_decay = c.grad(), std::fill_n(p.grad_decay, N * D, 0.0f);
-    p.skip = c.input(D), p.grad_skip = c.grad(), std::fill_n(p.grad_skip, D, 0.0f);
+    MambaMixer p{};
+    p.batch = B, p.time = T, p.width = D, p.states = N, p.rank = R, p.taps = K;
+    c.put(p.mapped, p.grad_mapped, B, T, 2 * D);
+    p.before = c.input(B * (K - 1) * D), p.grad_before = c.grad();
+    c.put(p.conv, p.grad_conv, D * K, 0.5), c.put(p.conv_bias, p.grad_conv_bias, D);
+    c.put(p.x_proj, p.grad_x_proj, M * D, 1 / std::sqrt(double(D))), c.put(p.dt_proj, p.grad_dt_proj, D * R, 0.5);
+    c.put(p.dt_bias, p.grad_dt_bias, D), c.put(p.decay, p.grad_decay, N * D, 1, -1.1), c.put(p.skip, p.grad_skip, D);
     p.x0 = c.input(B * N * D), p.grad_x0 = c.grad();
     c.output(B * T * D);
-    Block x(B * N * D), kept(B * ((T + 7) / 8) * N * D);
+    Block x(B * N * D), kept(B * ((T + 7) / 8) * N * ((D + 15) / 16 * 16));
     p.y = rows(c.y.data(), T, D), p.x = x.data(), p.kept = kept.data();
-    c.check(p, latchwork_selective_scan, latchwork_selective_scan_back, &SelectiveScan::grad_y, rows(c.grad_y.data(), T, D),
+    c.check(p, latchwork_mamba_mixer, latchwork_mamba_mixer_back, p.grad_y, rows(c.grad_y.data(), T, D),
             [&](const Given& in) {
-                Numbers state = in[7], y(B * T * D);
-                for (int64_t b = 0; b < B; ++b)
-                    for (int64_t t = 0; t < T; ++t)
-                        for (int64_t d = 0; d < D; ++d) {
-                            const int64_t at = (b * T + t) * D + d;
-                            const double dt = std::log1p(std::exp(in[1][at]));
-                            double total = in[6][d] * in[0][at];
-                            for (int64_t n = 0; n < N; ++n) {
-                                double& x = state[(b * N + n) * D + d];
-                                x = std::exp(dt * in[5][n * D + d]) * x + in[3][(b * T + t) * N + n] * dt * in[0][at];
-                                total += in[4][(b * T + t) * N + n] * x;
-                            }
-                            y[at] = total * silu(in[2][at]);
+                Numbers state = in[9], y(B * T * D), u = convolve(in[0], 2 * D, in[1], in[2], in[3], B, T, D, K);
+                for (double& each : u) each = silu(each);
+                for (int64_t r = 0; r < B * T; ++r) {
+                    Numbers mixed(M);
+                    for (int64_t i = 0; i < M * D; ++i) mixed[i / D] += in[4][i] * u[r * D + i % D];
+                    for (int64_t d = 0; d < D; ++d) {
+                        double dt = in[6][d], total = in[8][d] * u[r * D + d];
+                        for (int64_t i = 0; i < R; ++i) dt += in[5][d * R + i] * mixed[i];
+                        dt = std::log1p(std::exp(dt));
+                        for (int64_t n = 0; n < N; ++n) {
+                            double& x = state[(r / T * N + n) * D + d];
+                            x = std::exp(dt * in[7][n * D + d]) * x + mixed[R + n] * dt * u[r * D + d];
+                            total += mixed[R + N + n] * x;
                         }
+                        y[r * D + d] = total * silu(in[0][r * 2 * D + D + d]);
+                    }
+                }
                 return y;
             });
 }
@@ -141,42 +64,17 @@ void try_causal_conv(Random& random, const char* number) {
     Case c(random);
     CausalConv p{};
     p.batch = B, p.time = T, p.width = D, p.taps = K, p.silu = random.percent(70);
-    p.u = rows(c.input(B * T * D), T, D), p.grad_u = rows(c.grad(), T, D);
+    c.put(p.u, p.grad_u, B, T, D);
     p.before = c.input(B * (K - 1) * D), p.grad_before = c.grad();
-    p.weight = c.input(D * K), p.grad_weight = c.grad(), std::fill_n(p.grad_weight, D * K, 0.0f);
-    p.bias = c.input(D), p.grad_bias = c.grad(), std::fill_n(p.grad_bias, D, 0.0f);
+    c.put(p.weight, p.grad_weight, D * K);
+    c.put(p.bias, p.grad_bias, D);
     c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_causal_conv, latchwork_causal_conv_back, &CausalConv::grad_y, rows(c.grad_y.data(), T, D),
+    c.check(p, latchwork_causal_conv, latchwork_causal_conv_back, p.grad_y, rows(c.grad_y.data(), T, D),
             [&](const Given& in) {
-                Numbers y(B * T * D);
-                for (int64_t i = 0; i < B * T * D; ++i) {
-                    const int64_t d = i % D, t = i / D % T, b = i / D / T;
-                    y[i] = in[3][d];
-                    for (int64_t k = 0, at = t - K + 1; k < K; ++k, ++at)
-                        y[i] += in[2][d * K + k] *
-                                (at < 0 ? in[1][(b * (K - 1) + at + K - 1) * D + d] : in[0][(b * T + at) * D + d]);
-                    if (p.silu) y[i] = silu(y[i]);
-                }
+                Numbers y = convolve(in[0], D, in[1], in[2], in[3], B, T, D, K);
+                for (double& each : y) each = p.silu ? silu(each) : each;
                 return y;
             });
-}
-
-void try_quads(Random& random, const char* number) {
-    const Sizes s(random, 200);
-    const int64_t B = s.B, T = s.T, D = 4 * s.D;
-    s.say("quads", number);
-    Case c(random);
-    Quads p{};
-    p.batch = B, p.time = T, p.width = D;
-    p.u = rows(c.input(B * T * D), T, D), p.grad_u = rows(c.grad(), T, D);
-    p.weight = c.input(4 * D), p.grad_weight = c.grad(), std::fill_n(p.grad_weight, 4 * D, 0.0f);
-    c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_quads, latchwork_quads, &Quads::grad_y, rows(c.grad_y.data(), T, D), [&](const Given& in) {
-        Numbers y(B * T * D);
-        for (int64_t i = 0; i < B * T * D; ++i)
-            for (int64_t j = 0; j < 4; ++j) y[i] += in[1][i % D / 4 * 16 + i % 4 * 4 + j] * in[0][i / 4 * 4 + j];
-        return y;
-    });
 }
 
 // Not in a check of its own type: the rows lie one after another.
@@ -233,8 +131,49 @@ void try_linear(Random& random, const char* number) {
         }
         return y;
     };
-    c.check(p, latchwork_linear, latchwork_linear, &LinearMap::grad_y, flat(c.grad_y.data(), blocks * N), definition,
+    c.check(p, latchwork_linear, latchwork_linear, p.grad_y, flat(c.grad_y.data(), blocks * N), definition,
             p.dropout == 0);
+}
+
+void try_feedforward(Random& random, const char* number) {
+    const Sizes s(random, 120);
+    const int64_t R = s.B * s.T, D = s.D, H = 1 + random.below(40);
+    s.say("feedforward", number, H);
+    Case c(random);
+    FeedForward p{};
+    LinearMap &up = p.up, &down = p.down;
+    const auto flat = [](float* data, int64_t width) { return Rows{data, width, 1}; };
+    up.rows = down.rows = R, up.blocks = down.blocks = up.heads = down.heads = 1, up.epsilon = 0.1;
+    up.inputs = down.outputs = D, up.outputs = 2 * H, down.inputs = H, up.centred = random.below(2), down.activation = SILU;
+    up.x = down.residual = flat(c.input(R * D), D), up.grad_x = flat(c.grad(), D);
+    c.put(up.norm, up.grad_norm, D);
+    c.put(up.weight, up.grad_weight, 2 * H * D, 0.3), c.put(up.bias, up.grad_bias, 2 * H);
+    c.put(down.weight, down.grad_weight, D * H, 0.3), c.put(down.bias, down.grad_bias, D);
+    c.output(R * D);
+    Block both(R * 2 * H);
+    up.y = both.data(), down.y = c.y.data();
+    down.gate = flat(both.data(), 2 * H), down.x = flat(both.data() + H, 2 * H);
+    const auto back = [](const FeedForward* given) {
+        FeedForward with = *given;
+        with.up.added = with.down.grad_y;
+        return latchwork_feedforward(&with);
+    };
+    c.check(p, latchwork_feedforward, +back, down.grad_y, flat(c.grad_y.data(), D), [&](const Given& in) {
+        Numbers y = in[0];
+        for (int64_t r = 0; r < R; ++r) {
+            Numbers z(in[0].begin() + r * D, in[0].begin() + (r + 1) * D), middle = in[3];
+            double mean = 0, square = 0;
+            for (int64_t j = 0; j < D && up.centred; ++j) mean += z[j] / double(D);
+            for (int64_t j = 0; j < D; ++j) square += (z[j] - mean) * (z[j] - mean) / double(D);
+            for (int64_t i = 0; i < 2 * H * D; ++i)
+                middle[i / D] += in[2][i] * in[1][i % D] * (z[i % D] - mean) / std::sqrt(square + 0.1);
+            for (int64_t j = 0; j < D; ++j) {
+                y[r * D + j] += in[5][j];
+                for (int64_t i = 0; i < H; ++i) y[r * D + j] += in[4][j * H + i] * silu(middle[i]) * middle[H + i];
+            }
+        }
+        return y;
+    });
 }
 
 void try_gru(Random& random, const char* number) {
@@ -244,14 +183,14 @@ void try_gru(Random& random, const char* number) {
     Case c(random);
     Gru p{};
     p.batch = B, p.time = T, p.width = D;
-    p.drive = rows(c.input(B * T * 3 * D), T, 3 * D), p.grad_drive = rows(c.grad(), T, 3 * D);
+    c.put(p.drive, p.grad_drive, B, T, 3 * D);
     p.h0 = c.input(B * D), p.grad_h0 = c.grad();
     Block weight = c.draw(3 * D * D, 1 / std::sqrt(double(D))), bias = c.draw(3 * D);
     Block tape(B * T * 4 * D), hidden(B * T * 3 * D);
     p.weight = weight.data(), p.bias = bias.data();
     p.tape = rows(tape.data(), T, 4 * D), p.grad_hidden = rows(hidden.data(), T, 3 * D);
     c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_gru, latchwork_gru_back, &Gru::grad_y, rows(c.grad_y.data(), T, D), [&](const Given& in) {
+    c.check(p, latchwork_gru, latchwork_gru_back, p.grad_y, rows(c.grad_y.data(), T, D), [&](const Given& in) {
         Numbers y(B * T * D);
         for (int64_t b = 0; b < B; ++b)
             for (int64_t t = 0; t < T; ++t) {
@@ -278,17 +217,18 @@ void try_slstm(Random& random, const char* number) {
     Case c(random);
     Slstm p{};
     p.batch = B, p.time = T, p.heads = H, p.width = d;
-    p.first = rows(c.input(B * T * 2 * W, 2), T, 2 * W), p.grad_first = rows(c.grad(), T, 2 * W);
-    p.second = rows(c.input(B * T * 2 * W), T, 2 * W), p.grad_second = rows(c.grad(), T, 2 * W);
+    c.put(p.first, p.grad_first, B, T, W, 2), c.put(p.second, p.grad_second, B, T, W);
     p.y0 = c.input(B * W), p.grad_y0 = c.grad();
     p.c0 = c.input(B * W), p.grad_c0 = c.grad();
     p.n0 = c.input(B * W, 1, 1.5), p.grad_n0 = c.grad();
-    Block bias = c.draw(4 * W), recurrent = c.draw(4 * W * d, 1 / std::sqrt(double(d))), m0 = c.draw(B * W);
+    c.put(p.maps, p.grad_maps, 4 * W * d, 1 / std::sqrt(double(d))), c.put(p.bias, p.grad_bias, 4 * W);
+    c.put(p.recurrent, p.grad_recurrent, 4 * W * d, 1 / std::sqrt(double(d)));
+    Block m0 = c.draw(B * W);
     Block last[3] = {Block(B * W), Block(B * W), Block(B * W)}, tape(B * T * 6 * W);
-    p.bias = bias.data(), p.recurrent = recurrent.data(), p.m0 = m0.data(), p.tape = rows(tape.data(), T, 6 * W);
+    p.m0 = m0.data(), p.tape = rows(tape.data(), T, 6 * W);
     p.c = last[0].data(), p.n = last[1].data(), p.m = last[2].data();
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
-    c.check(p, latchwork_slstm, latchwork_slstm_back, &Slstm::grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
+    c.check(p, latchwork_slstm, latchwork_slstm_back, p.grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
         Numbers y(B * T * W), cell(B * W), sum(B * W);
         for (int64_t i = 0; i < B * W; ++i) cell[i] = in[3][i] * std::exp(m0[i]), sum[i] = in[4][i] * std::exp(m0[i]);
         for (int64_t t = 0; t < T; ++t)
@@ -297,10 +237,12 @@ void try_slstm(Random& random, const char* number) {
                     const int64_t h = i / d, j = i % d, state = (h * B + b) * d;
                     double gate[4];
                     for (int64_t g = 0; g < 4; ++g) {
-                        gate[g] = bias[(h * 4 + g) * d + j] + in[g / 2][(b * T + t) * 2 * W + (h * 2 + g % 2) * d + j];
-                        for (int64_t k = 0; k < d; ++k)
-                            gate[g] += recurrent[((h * d + k) * 4 + g) * d + j] *
-                                       (t ? y[(b * T + t - 1) * W + h * d + k] : in[2][state + k]);
+                        gate[g] = in[6][(h * 4 + g) * d + j];
+                        for (int64_t k = 0; k < d; ++k) {
+                            const int64_t at = ((h * d + k) * 4 + g) * d + j;
+                            const double before = t ? y[(b * T + t - 1) * W + h * d + k] : in[2][state + k];
+                            gate[g] += in[5][at] * in[g / 2][(b * T + t) * W + h * d + k] + in[7][at] * before;
+                        }
                     }
                     double &c = cell[state + j], &n = sum[state + j];
                     c = sigmoid(gate[1]) * c + std::exp(gate[0]) * std::tanh(gate[2]);
@@ -311,41 +253,110 @@ void try_slstm(Random& random, const char* number) {
     });
 }
 
+// y (B, T, H V) of q, k times its scale, v, i, f and the state before. `uncertain`: its slope jumps nearby.
+Numbers mlstm_definition(const Given& in, const Numbers& c0, const Numbers& n0, const Block& m0, int64_t B, int64_t T, int64_t H,
+                         int64_t K, int64_t V, bool& uncertain) {
+    Numbers y(B * T * H * V), c = c0, n = n0;
+    for (int64_t i = 0; i < B * H; ++i) {
+        for (int64_t j = 0; j < K * V; ++j) c[i * K * V + j] *= std::exp(m0[i]);
+        for (int64_t j = 0; j < K; ++j) n[i * K + j] *= std::exp(m0[i]);
+        for (int64_t t = 0, b = i / H, h = i % H; t < T; ++t) {
+            const int64_t at = (b * T + t) * H + h;
+            const double keep = sigmoid(in[4][at]), write = std::exp(in[3][at]);
+            Numbers read(V);
+            double total = 0;
+            for (int64_t k = 0; k < K; ++k) {
+                const double key = write * in[1][at * K + k], q = in[0][at * K + k];
+                total += q * (n[i * K + k] = keep * n[i * K + k] + key);
+                for (int64_t v = 0; v < V; ++v) {
+                    double& x = c[(i * K + k) * V + v];
+                    read[v] += q * (x = keep * x + key * in[2][at * V + v]);
+                }
+            }
+            uncertain |= std::fabs(std::fabs(total) - 1) < 1e-3;
+            for (int64_t v = 0; v < V; ++v) y[at * V + v] = read[v] / std::max(std::fabs(total), 1.0);
+        }
+    }
+    return y;
+}
+
+struct MlstmState {  // where the last state and the tape go
+    Block m0, c, n, m, tape;
+    template <class Structure>
+    MlstmState(Case& case_, Structure& p, int64_t K, int64_t V, double scale)
+        : m0(case_.draw(p.batch * p.heads)), c(m0.size() * K * V), n(m0.size() * K), m(m0.size()),
+          tape((p.time + 23) / 24 * m0.size() * (K * (V + 1) + 1)) {
+        p.scale = scale, p.m0 = m0.data(), p.c = c.data(), p.n = n.data(), p.m = m.data(), p.tape = tape.data();
+        p.c0 = case_.input(c.size()), p.grad_c0 = case_.grad(), p.n0 = case_.input(n.size()), p.grad_n0 = case_.grad();
+    }
+};
+
 void try_mlstm(Random& random, const char* number) {
     const Sizes s(random, 60);
-    const int64_t B = s.B, T = s.T, K = s.D, H = 1 + random.below(3), V = 1 + random.below(40), chunks = (T + 23) / 24;
+    const int64_t B = s.B, T = s.T, K = s.D, H = 1 + random.below(3), V = 1 + random.below(40);
     s.say("mlstm", number, V);
     Case c(random);
     Mlstm p{};
-    p.batch = B, p.time = T, p.heads = H, p.keys = K, p.values = V, p.scale = 0.5;
-    p.q = rows(c.input(B * T * H * K), T, H * K), p.grad_q = rows(c.grad(), T, H * K);
-    p.k = rows(c.input(B * T * H * K), T, H * K), p.grad_k = rows(c.grad(), T, H * K);
-    p.v = rows(c.input(B * T * H * V), T, H * V), p.grad_v = rows(c.grad(), T, H * V);
-    p.i = rows(c.input(B * T * H), T, H), p.grad_i = rows(c.grad(), T, H);
-    p.f = rows(c.input(B * T * H, 2), T, H), p.grad_f = rows(c.grad(), T, H);
-    p.cn0 = c.input(B * H * K * (V + 1)), p.grad_cn0 = c.grad();
-    Block m0 = c.draw(B * H), cn(B * H * K * (V + 1)), m(B * H), tape_cn(chunks * cn.size()), tape_m(chunks * m.size());
-    p.m0 = m0.data(), p.cn = cn.data(), p.m = m.data(), p.tape_cn = tape_cn.data(), p.tape_m = tape_m.data();
+    p.batch = B, p.time = T, p.heads = H, p.keys = K, p.values = V;
+    c.put(p.q, p.grad_q, B, T, H * K), c.put(p.k, p.grad_k, B, T, H * K), c.put(p.v, p.grad_v, B, T, H * V);
+    c.put(p.i, p.grad_i, B, T, H), c.put(p.f, p.grad_f, B, T, H, 2);
+    const MlstmState state(c, p, K, V, 0.5);
     c.output(B * T * H * V), p.y = rows(c.y.data(), T, H * V);
-    c.check(p, latchwork_mlstm, latchwork_mlstm_back, &Mlstm::grad_y, rows(c.grad_y.data(), T, H * V), [&](const Given& in) {
-        Numbers y(B * T * H * V), state = in[5];
-        for (int64_t i = 0; i < B * H; ++i)
-            for (int64_t j = 0; j < K * (V + 1); ++j) state[i * K * (V + 1) + j] *= std::exp(m0[i]);
-        for (int64_t i = 0; i < B * H; ++i)
-            for (int64_t t = 0, b = i / H, h = i % H; t < T; ++t) {
-                const int64_t at = (b * T + t) * H + h;
-                Numbers read(V + 1);
-                for (int64_t k = 0; k < K; ++k)
-                    for (int64_t v = 0; v <= V; ++v) {
-                        double& x = state[(i * K + k) * (V + 1) + v];
-                        x = sigmoid(in[4][at]) * x + std::exp(in[3][at]) * 0.5 * in[1][at * K + k] * (v < V ? in[2][at * V + v] : 1);
-                        read[v] += in[0][at * K + k] * x;
-                    }
-                c.uncertain |= std::fabs(std::fabs(read[V]) - 1) < 1e-3;
-                for (int64_t v = 0; v < V; ++v) y[at * V + v] = read[v] / std::max(std::fabs(read[V]), 1.0);
-            }
-        return y;
+    c.check(p, latchwork_mlstm, latchwork_mlstm_back, p.grad_y, rows(c.grad_y.data(), T, H * V), [&](Given in) {
+        for (double& each : in[1]) each *= 0.5;
+        return mlstm_definition(in, in[5], in[6], state.m0, B, T, H, K, V, c.uncertain);
     });
+}
+
+void try_mlstm_mixer(Random& random, const char* number) {
+    const Sizes s(random, 60);
+    const int64_t B = s.B, T = s.T, d = 4 * (1 + s.D / 4), H = 1 + random.below(3), W = H * d, taps = 2 + random.below(7);
+    s.say("mlstm_mixer", number, taps);
+    Case c(random);
+    MlstmMixer p{};
+    p.batch = B, p.time = T, p.heads = H, p.width = d, p.taps = taps, p.norm_epsilon = 0.1;
+    c.put(p.mapped, p.grad_mapped, B, T, 2 * W);
+    p.before = c.input(B * (taps - 1) * W), p.grad_before = c.grad();
+    c.put(p.conv, p.grad_conv, W * taps, 0.5), c.put(p.conv_bias, p.grad_conv_bias, W);
+    c.put(p.of_q, p.grad_of_q, 4 * W, 0.5), c.put(p.of_k, p.grad_of_k, 4 * W, 0.5), c.put(p.of_v, p.grad_of_v, 4 * W);
+    c.put(p.gates, p.grad_gates, 4 * H * W, 0.1), c.put(p.gate_bias, p.grad_gate_bias, 2 * H);
+    c.put(p.norm, p.grad_norm, W), c.put(p.skip, p.grad_skip, W);
+    const MlstmState state(c, p, d, d, 0.5);
+    c.output(B * T * W), p.y = rows(c.y.data(), T, W);
+    const auto definition = [&](const Given& in) {
+        Given parts{Numbers(B * T * W), Numbers(B * T * W), Numbers(B * T * W), Numbers(B * T * H), Numbers(B * T * H)};
+        Numbers mixed = convolve(in[0], 2 * W, in[1], in[2], in[3], B, T, W, taps);
+        for (double& each : mixed) each = silu(each);
+        for (int64_t r = 0; r < B * T; ++r) {
+            const double* input = &in[0][r * 2 * W];
+            const int64_t at = r * W;
+            for (int64_t j = 0; j < W; ++j)
+                for (int64_t i = 0; i < 4; ++i) {
+                    const int64_t from = j / 4 * 4 + i;
+                    parts[0][at + j] += in[4][j * 4 + i] * mixed[at + from];
+                    parts[1][at + j] += 0.5 * in[5][j * 4 + i] * mixed[at + from];
+                    parts[2][at + j] += in[6][j * 4 + i] * input[from];
+                }
+            for (int64_t g = 0; g < 2 * H; ++g) {
+                double& to = parts[g < H ? 3 : 4][r * H + g % H] = in[8][g];
+                for (int64_t j = 0; j < W; ++j)
+                    to += in[7][g * 2 * W + j] * mixed[at + j] + in[7][g * 2 * W + W + j] * input[j];
+            }
+        }
+        Numbers y = mlstm_definition(parts, in[11], in[12], state.m0, B, T, H, d, d, c.uncertain);
+        for (int64_t r = 0; r < B * T * H; ++r) {
+            double mean = 0, square = 0;
+            for (int64_t j = 0; j < d; ++j) mean += y[r * d + j] / double(d);
+            for (int64_t j = 0; j < d; ++j) square += (y[r * d + j] - mean) * (y[r * d + j] - mean) / double(d);
+            for (int64_t j = 0; j < d; ++j) {
+                const int64_t column = r % H * d + j;
+                const double hat = (y[r * d + j] - mean) / std::sqrt(square + 0.1);
+                y[r * d + j] = (hat * in[9][column] + in[10][column] * mixed[r * d + j]) * silu(in[0][r / H * 2 * W + W + column]);
+            }
+        }
+        return y;
+    };
+    c.check(p, latchwork_mlstm_mixer, latchwork_mlstm_mixer_back, p.grad_y, rows(c.grad_y.data(), T, W), definition);
 }
 
 }  // namespace
@@ -354,7 +365,7 @@ int main(int count, char** arguments) {
     return run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
-        for (auto each : {try_selective_scan, try_causal_conv, try_quads, try_linear, try_gru, try_slstm, try_mlstm})
+        for (auto each : {try_mamba_mixer, try_causal_conv, try_linear, try_feedforward, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
             each(random, number);
     });
 }

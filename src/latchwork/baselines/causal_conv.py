@@ -25,7 +25,13 @@ def causal_conv(conv: nn.Conv1d, u: Tensor, before: Tensor, *, silu: bool = Fals
         y = torch.ops.latchwork.causal_conv(u, before, conv.weight, conv.bias, silu)
     else:
         y = plain_causal_conv(u, before, conv.weight, conv.bias, silu)
-    return y, u[:, -past:] if u.shape[1] >= past else torch.cat([before, u], 1)[:, -past:]
+    return y, last_inputs(u, before)
+
+
+def last_inputs(u: Tensor, before: Tensor) -> Tensor:
+    """What the convolution of the next inputs has to know: as many of the last of before and u as before has."""
+    past = before.shape[1]
+    return u[:, -past:] if u.shape[1] >= past else torch.cat([before, u], 1)[:, -past:]
 
 
 def plain_causal_conv(u: Tensor, before: Tensor, weight: Tensor, bias: Tensor | None, silu: bool) -> Tensor:

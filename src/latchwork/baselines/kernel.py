@@ -32,15 +32,16 @@ def _rows(*names: str) -> _Fields:
     return tuple((name, Rows) for name in names)
 
 
-class SelectiveScan(ctypes.Structure):
-    """Mamba's recurrence."""
+class MambaMixer(ctypes.Structure):
+    """Mamba's layer between its two projections."""
 
+    _weights = ("conv", "conv_bias", "x_proj", "dt_proj", "dt_bias", "decay", "skip", "x0")
     _fields_ = (
-        *_integers("batch", "time", "width", "states", "threads"),
-        *_rows("u", "dt", "gate", "y", "write", "read"),
-        *_pointers("decay", "skip", "x0", "x", "kept"),
-        *_rows("grad_y", "grad_u", "grad_dt", "grad_gate", "grad_write", "grad_read"),
-        *_pointers("grad_x", "grad_decay", "grad_skip", "grad_x0"),
+        *_integers("batch", "time", "width", "states", "rank", "taps", "threads"),
+        *_rows("mapped", "y"),
+        *_pointers("before", *_weights, "x", "kept"),
+        *_rows("grad_y", "grad_mapped"),
+        *_pointers("grad_before", *(f"grad_{name}" for name in _weights), "grad_x"),
     )
 
 
@@ -56,18 +57,6 @@ class CausalConv(ctypes.Structure):
     )
 
 
-class Quads(ctypes.Structure):
-    """A linear map of every four channels."""
-
-    _fields_ = (
-        *_integers("batch", "time", "width", "threads"),
-        *_rows("u", "y"),
-        *_pointers("weight"),
-        *_rows("grad_y", "grad_u"),
-        *_pointers("grad_weight"),
-    )
-
-
 class LinearMap(ctypes.Structure):
     """A linear map of rows, or of blocks of them, and what stands around it."""
 
@@ -79,9 +68,15 @@ class LinearMap(ctypes.Structure):
         *_pointers("norm", "skip", "weight", "bias"),
         *_rows("residual"),
         *_pointers("y"),
-        *_rows("grad_y", "grad_x", "grad_mixed", "grad_gate"),
+        *_rows("grad_y", "grad_x", "grad_mixed", "grad_gate", "added"),
         *_pointers("grad_norm", "grad_skip", "grad_weight", "grad_bias"),
     )
+
+
+class FeedForward(ctypes.Structure):
+    """Two linear maps and what stands around them."""
+
+    _fields_ = (("up", LinearMap), ("down", LinearMap), *_integers("threads"))
 
 
 class Gru(ctypes.Structure):
@@ -97,35 +92,58 @@ class Gru(ctypes.Structure):
 
 
 class Slstm(ctypes.Structure):
-    """An sLSTM's recurrence."""
+    """An sLSTM and what drives its gates."""
 
     _fields_ = (
         *_integers("batch", "time", "heads", "width", "threads"),
         *_rows("first", "second"),
-        *_pointers("bias", "recurrent", "y0", "c0", "n0", "m0"),
+        *_pointers("maps", "bias", "recurrent", "y0", "c0", "n0", "m0"),
         *_rows("y"),
         *_pointers("c", "n", "m"),
         *_rows("tape", "grad_y"),
         *_pointers("grad_c", "grad_n"),
         *_rows("grad_first", "grad_second"),
-        *_pointers("grad_y0", "grad_c0", "grad_n0"),
+        *_pointers("grad_maps", "grad_bias", "grad_recurrent", "grad_y0", "grad_c0", "grad_n0"),
     )
 
 
 class Mlstm(ctypes.Structure):
-    """An mLSTM's recurrence."""
+    """An mLSTM."""
 
     _fields_ = (
         *_integers("batch", "time", "heads", "keys", "values", "threads"),
         *_numbers("scale", "epsilon"),
         *_rows("q", "k", "v", "i", "f", "y"),
-        *_pointers("cn0", "m0", "cn", "m", "tape_cn", "tape_m"),
+        *_pointers("c0", "n0", "m0", "c", "n", "m", "tape"),
         *_rows("grad_y", "grad_q", "grad_k", "grad_v", "grad_i", "grad_f"),
-        *_pointers("grad_cn", "grad_cn0"),
+        *_pointers("grad_c", "grad_n", "grad_c0", "grad_n0"),
     )
 
 
-STRUCTURES: tuple[type[ctypes.Structure], ...] = (SelectiveScan, CausalConv, Quads, LinearMap, Gru, Slstm, Mlstm)
+class MlstmMixer(ctypes.Structure):
+    """An mLSTM and what stands around it in its layer."""
+
+    _weights = ("conv", "conv_bias", "of_q", "of_k", "of_v", "gates", "gate_bias", "norm", "skip")
+    _fields_ = (
+        *_integers("batch", "time", "heads", "width", "taps", "threads"),
+        *_numbers("scale", "epsilon", "norm_epsilon"),
+        *_rows("mapped", "y"),
+        *_pointers("before", *_weights, "c0", "n0", "m0", "c", "n", "m", "tape"),
+        *_rows("grad_y", "grad_mapped"),
+        *_pointers("grad_before", *(f"grad_{name}" for name in _weights), "grad_c", "grad_n", "grad_c0", "grad_n0"),
+    )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    MambaMixer,
+    CausalConv,
+    LinearMap,
+    FeedForward,
+    Gru,
+    Slstm,
+    Mlstm,
+    MlstmMixer,
+)
 
 
 def _compare_sizes() -> None:
@@ -146,9 +164,15 @@ def takes(first: Tensor, *others: Tensor | None) -> bool:
     return layer.unfit(first, *others) is None
 
 
+LARGE = 4 << 20  # bytes; what is freed after a step the system may take back, and give again a page at a time
+
+
 def empty(*shape: int, like: Tensor) -> Tensor:
-    """A tensor for the kernel to write."""
-    return cpu.empty(torch.Size(shape), like)
+    """A tensor for the kernel to write, in large pages if it is large."""
+    fresh = like.new_empty(shape)
+    if (size := fresh.numel() * fresh.element_size()) >= LARGE:
+        cpu.library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
+    return fresh
 
 
 def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
@@ -156,8 +180,8 @@ def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
     return [None if each is None else cpu.inner_contiguous(each.resolve_neg(), 1) for each in tensors]
 
 
-def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
-    """Call `latchwork_NAME`: a tensor goes where the structure has an address, or a Rows; None is no address."""
+def filled(structure: type[ctypes.Structure], **values: Any) -> Any:
+    """A structure: a tensor goes where it has an address, or a Rows; None is no address."""
     kinds = dict(structure._fields_)  # type: ignore[arg-type]
     problem: Any = structure(threads=torch.get_num_threads())
     for field, value in values.items():
@@ -167,5 +191,10 @@ def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
             assert value.is_contiguous(), field
             value = value.data_ptr()
         setattr(problem, field, value)
-    if cpu.call(f"latchwork_{name}", problem):
+    return problem
+
+
+def run(name: str, structure: type[ctypes.Structure], **values: Any) -> None:
+    """Call `latchwork_NAME` with a `filled` structure."""
+    if cpu.call(f"latchwork_{name}", filled(structure, **values)):
         raise RuntimeError(f"latchwork_{name} does not take these sizes")

@@ -103,15 +103,15 @@ def plain_linear(
 def weight_gradient(grad_y: Tensor, u: Tensor, blocks: int = 1) -> tuple[Tensor, Tensor]:
     """By the kernel, the gradients of the weight (blocks, outputs, inputs) and the bias of `linear` with blocks."""
     weight = u.new_empty(blocks, grad_y.shape[-1] // blocks, u.shape[-1] // blocks)
-    given = _given((u, weight, *[None] * 7), (0.0, 1, False, "silu", False, 0.0, False))
+    values = given((u, weight, *[None] * 7), (0.0, 1, False, "silu", False, 0.0, False))
     grad_bias = u.new_empty(grad_y.shape[-1])
-    grads = {"grad_y": _rows(grad_y), "grad_weight": torch.empty_like(weight), "grad_bias": grad_bias}
-    kernel.run("linear", kernel.LinearMap, **given, **grads)
+    grads = {"grad_y": rows(grad_y), "grad_weight": torch.empty_like(weight), "grad_bias": grad_bias}
+    kernel.run("linear", kernel.LinearMap, **values, **grads)
     return grads["grad_weight"], grad_bias  # type: ignore[return-value]
 
 
-def _rows(u: Tensor | None) -> Tensor | None:
-    """As (rows, width), copied if the kernel could not read it."""
+def rows(u: Tensor | None) -> Tensor | None:
+    """u as (rows, width), copied if the kernel could not read it."""
     if u is None:
         return None
     (flat,) = kernel.contiguous([u.reshape(-1, u.shape[-1])])
@@ -123,8 +123,8 @@ def _halves(u: Tensor, paired: bool) -> tuple[Tensor | None, Tensor]:
     return u.chunk(2, -1) if paired else (None, u)  # type: ignore[return-value]
 
 
-def _given(tensors: tuple[Tensor | None, ...], options: tuple[Any, ...]) -> dict[str, Any]:
-    """What forward and backward give the kernel alike, in the order of `_ARGUMENTS`."""
+def given(tensors: tuple[Tensor | None, ...], options: tuple[Any, ...]) -> dict[str, Any]:
+    """What forward and backward give the kernel alike; tensors and options as `torch.ops.latchwork.linear` has them."""
     u, weight, bias, norm, skip, mixed, gate, residual, seed = tensors
     epsilon, heads, centred, activation, paired, dropout, drops_before = options
     assert u is not None
@@ -142,10 +142,10 @@ def _given(tensors: tuple[Tensor | None, ...], options: tuple[Any, ...]) -> dict
         "drops_before": int(drops_before),
         "epsilon": epsilon,
         "dropout": dropout,
-        "x": _rows(u),
-        "mixed": _rows(mixed),
-        "gate": _rows(found if paired else gate),
-        "residual": _rows(residual),
+        "x": rows(u),
+        "mixed": rows(mixed),
+        "gate": rows(found if paired else gate),
+        "residual": rows(residual),
         **dict(zip(("weight", "bias", "norm", "skip"), map(_whole, (weight, bias, norm, skip)), strict=True)),
     }
 
@@ -161,7 +161,7 @@ def _out(u: Tensor, weight: Tensor | None, *rest: Any) -> Tensor:
 
 def _run(*inputs: Any) -> Tensor:
     y = kernel.empty(*_out(*inputs).shape, like=inputs[0])
-    kernel.run("linear", kernel.LinearMap, **_given(inputs[:9], inputs[9:]), y=y)
+    kernel.run("linear", kernel.LinearMap, **given(inputs[:9], inputs[9:]), y=y)
     return y
 
 
@@ -174,15 +174,15 @@ def _backward(grad_y: Tensor, of_u: bool, *inputs: Any) -> list[Tensor]:
     grads: dict[str, Any] = {name: each if len(each) else None for name, each in zip(_LEARNT, found, strict=True)}
     if (grad_u := grads.pop("u")) is not None:
         gate, rest = _halves(grad_u, inputs[13])
-        grads["x"], grads["gate"] = rest.view(-1, rest.shape[-1]) if gate is None else _rows(rest), _rows(gate)
-        grads["gate"] = _rows(found[6]) if len(found[6]) else grads["gate"]
-    grads["mixed"] = _rows(grads["mixed"])
-    given = _given((*inputs[:7], None, inputs[8]), inputs[9:])
+        grads["x"], grads["gate"] = rest.view(-1, rest.shape[-1]) if gate is None else rows(rest), rows(gate)
+        grads["gate"] = rows(found[6]) if len(found[6]) else grads["gate"]
+    grads["mixed"] = rows(grads["mixed"])
+    values = given((*inputs[:7], None, inputs[8]), inputs[9:])
     kernel.run(
         "linear",
         kernel.LinearMap,
-        **given,
-        grad_y=_rows(grad_y),
+        **values,
+        grad_y=rows(grad_y),
         **{f"grad_{name}": each for name, each in grads.items()},
     )
     return found

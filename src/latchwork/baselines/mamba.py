@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
-from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.causal_conv import last_inputs
 from latchwork.baselines.linear import Norm, linear
+from latchwork.baselines.mamba_mixer import MixerWeights, mamba_mixer
 from latchwork.baselines.packages import load
-from latchwork.baselines.selective_scan import selective_scan
 
 
 class MambaState(NamedTuple):
@@ -80,11 +79,16 @@ def _norm(norm: Any) -> Norm:
 
 def _mix(mixer: Any, u: Tensor, mapped: Tensor, state: MambaState) -> tuple[Tensor, MambaState]:
     """u and what transformers' MambaMixer computes after its in_proj, going on from a state."""
-    v, gate = mapped.chunk(2, -1)
-    v, conv = causal_conv(mixer.conv1d, v, state.conv, silu=True)
-    sizes = [mixer.time_step_rank, mixer.ssm_state_size, mixer.ssm_state_size]
-    dt, write, read = torch.split(linear(v, mixer.x_proj.weight), sizes, -1)
-    dt = linear(dt, mixer.dt_proj.weight, mixer.dt_proj.bias)
-    decay = -mixer.A_log.exp().T
-    y, x = selective_scan(dt, v, write, read, decay, mixer.D, gate, state.x)
-    return linear(y, mixer.out_proj.weight, residual=u), MambaState(conv, x)
+    conv = mixer.conv1d
+    weights = MixerWeights(
+        conv.weight,
+        conv.bias,
+        mixer.x_proj.weight,
+        mixer.dt_proj.weight,
+        mixer.dt_proj.bias,
+        -mixer.A_log.exp().T,
+        mixer.D,
+    )
+    y, x = mamba_mixer(mapped, state.conv, weights, state.x)
+    inputs = mapped[..., : mixer.intermediate_size]
+    return linear(y, mixer.out_proj.weight, residual=u), MambaState(last_inputs(inputs, state.conv), x)

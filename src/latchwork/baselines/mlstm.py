@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.causal_conv import last_inputs
 from latchwork.baselines.linear import Norm, linear
-from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
+from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
+from latchwork.baselines.mlstm_scan import MLSTMCellState
 from latchwork.baselines.packages import load
-from latchwork.baselines.quads import blockwise
 from latchwork.baselines.xlstm_stack import XLSTMStack, drop
 
 
@@ -52,28 +52,16 @@ class MLSTM(XLSTMStack):
 
     @staticmethod
     def _mix(layer: Any, u: Tensor, mapped: Tensor, state: MLSTMState) -> tuple[Tensor, MLSTMState]:
-        cell, heads = layer.mlstm_cell, layer.config.num_heads
-        inner, gate = mapped.chunk(2, -1)
-        mixed, conv = causal_conv(layer.conv1d.conv, inner, state.conv, silu=True)
-        q, k = blockwise(mixed, layer.q_proj.weight), blockwise(mixed, layer.k_proj.weight)
-        v = blockwise(inner, layer.v_proj.weight)
-        # The gates are linear in q, k and v, which are linear in mixed and inner: both maps in one.
-        of_gates = torch.cat([cell.igate.weight, cell.fgate.weight]).chunk(3, -1)
-        of_q, of_k, of_v = (
-            torch.einsum("gho,hod->ghd", each.reshape(len(each), len(part.weight), -1), part.weight).flatten(1)
-            for each, part in zip(of_gates, (layer.q_proj, layer.k_proj, layer.v_proj), strict=True)
+        cell, conv = layer.mlstm_cell, layer.conv1d.conv
+        weights = MixerWeights(
+            conv.weight,
+            conv.bias,
+            *(layer.q_proj.weight, layer.k_proj.weight, layer.v_proj.weight),
+            torch.cat([cell.igate.weight, cell.fgate.weight]),
+            torch.cat([cell.igate.bias, cell.fgate.bias]),
+            cell.outnorm.weight_proxy,
+            layer.learnable_skip,
         )
-        gates = linear(mixed, of_q + of_k, torch.cat([cell.igate.bias, cell.fgate.bias]), residual=linear(inner, of_v))
-        i, f = gates.chunk(2, -1)
-        y, after = mlstm_heads(q, k, v, i, f, state.cell, scale=(q.shape[-1] // heads) ** -0.5)
-        u = linear(
-            y,
-            layer.proj_down.weight,
-            layer.proj_down.bias,
-            norm=Norm(cell.outnorm.weight_proxy, cell.outnorm.eps, heads),
-            skip=(layer.learnable_skip, mixed),
-            gate=gate,
-            residual=u,
-            dropout=drop(layer.dropout),
-        )
-        return u, MLSTMState(conv, after)
+        y, after = mlstm_mixer(mapped, state.conv, weights, state.cell, cell.outnorm.eps)
+        u = linear(y, layer.proj_down.weight, layer.proj_down.bias, residual=u, dropout=drop(layer.dropout))
+        return u, MLSTMState(last_inputs(mapped.chunk(2, -1)[0], state.conv), after)

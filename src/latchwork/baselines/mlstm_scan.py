@@ -78,11 +78,11 @@ def mlstm_heads(
     """
     heads = i.shape[2]
     if q.numel() and kernel.takes(q, k, v, i, f, *state):
-        together = torch.cat([state.c, state.n[..., None]], -1)
-        y, cn, m, _, _ = torch.ops.latchwork.mlstm(
-            q, k, v, i, f, together, state.m[..., 0], scale, epsilon, torch.is_grad_enabled()
+        m = state.m[..., 0]
+        y, c, n, m, _ = torch.ops.latchwork.mlstm(
+            q, k, v, i, f, state.c, state.n, m, scale, epsilon, torch.is_grad_enabled()
         )
-        return y, MLSTMCellState(cn[..., :-1], cn[..., -1], m[..., None])
+        return y, MLSTMCellState(c, n, m[..., None])
     q, k, v = (each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in (q, k, v))
     y, state = mlstm_scan(q, k * scale, v, i.transpose(1, 2), f.transpose(1, 2), state, epsilon)
     return y.transpose(1, 2).flatten(2), state
@@ -91,66 +91,76 @@ def mlstm_heads(
 _Tensors = tuple[Tensor, ...]
 
 
+def tape_size(c: Tensor, steps: int) -> tuple[int, ...]:
+    """The shape of what the kernel keeps of a state with c (B, H, keys, values): all of it before each chunk."""
+    B, H, keys, values = c.shape
+    return B, H, -(-steps // KERNEL_CHUNK), keys * (values + 1) + 1
+
+
 def _given(
-    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, cn: Tensor, m: Tensor, *options: float
+    q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, c: Tensor, n: Tensor, m: Tensor, *options: float
 ) -> dict[str, Any]:
     (B, T, H), values = i.shape, dict(zip("qkvif", kernel.contiguous([q, k, v, i, f]), strict=True))
-    sizes = {"batch": B, "time": T, "heads": H, "keys": cn.shape[2], "values": cn.shape[3] - 1}
-    return {**sizes, "scale": options[0], "epsilon": options[1], **values, "cn0": cn.contiguous(), "m0": m.contiguous()}
+    sizes = {"batch": B, "time": T, "heads": H, "keys": c.shape[2], "values": c.shape[3]}
+    states = {"c0": c.contiguous(), "n0": n.contiguous(), "m0": m.contiguous()}
+    return {**sizes, "scale": options[0], "epsilon": options[1], **values, **states}
 
 
 def _run(*inputs: Any) -> _Tensors:
     """Every y, the last state, and the states before each chunk if they are to be kept."""
-    y, cn, m, *tape = (kernel.empty(*each.shape, like=inputs[0]) for each in _run_fake(*inputs))
-    kept = dict(zip(("tape_cn", "tape_m"), tape if inputs[9] else (None, None), strict=True))
-    kernel.run("mlstm", kernel.Mlstm, **_given(*inputs[:9]), y=y, cn=cn, m=m, **kept)
-    return y, cn, m, *tape
+    y, c, n, m, tape = (kernel.empty(*each.shape, like=inputs[0]) for each in _run_fake(*inputs))
+    kernel.run("mlstm", kernel.Mlstm, **_given(*inputs[:10]), y=y, c=c, n=n, m=m, tape=tape if inputs[10] else None)
+    return y, c, n, m, tape
 
 
-def _run_fake(q: Tensor, k: Tensor, v: Tensor, i: Tensor, f: Tensor, cn: Tensor, m: Tensor, *rest: Any) -> _Tensors:
-    chunks, keep = -(-q.shape[1] // KERNEL_CHUNK), rest[2]
-    tapes = [(*cn.shape[:2], chunks, *cn.shape[2:]), (*m.shape, chunks)] if keep else [(0,), (0,)]
-    return v.new_empty(v.shape), cn.new_empty(cn.shape), m.new_empty(m.shape), *(q.new_empty(each) for each in tapes)
+def _run_fake(*inputs: Any) -> _Tensors:
+    q, v, c, keep = inputs[0], inputs[2], inputs[5], inputs[10]
+    tape = q.new_empty(tape_size(c, q.shape[1]) if keep else 0)
+    return v.new_empty(v.shape), *(each.new_empty(each.shape) for each in inputs[5:8]), tape
 
 
-def _backward(grad_y: Tensor, grad_cn: Tensor | None, tape_cn: Tensor, tape_m: Tensor, *inputs: Any) -> _Tensors:
+_GRADS = ("grad_q", "grad_k", "grad_v", "grad_i", "grad_f", "grad_c0", "grad_n0")
+
+
+def _backward(grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, tape: Tensor, *inputs: Any) -> _Tensors:
     """The gradients of q, k, v, i, f and of the first state; its m has none."""
-    (grad_y,) = kernel.contiguous([grad_y])
-    found = [kernel.empty(*each.shape, like=each) for each in inputs[:6]]
-    grads = dict(zip(("grad_q", "grad_k", "grad_v", "grad_i", "grad_f", "grad_cn0"), found, strict=True))
-    grad_cn = None if grad_cn is None else grad_cn.contiguous()
-    grads["grad_y"] = grad_y
-    kernel.run("mlstm_back", kernel.Mlstm, **_given(*inputs), grad_cn=grad_cn, tape_cn=tape_cn, tape_m=tape_m, **grads)
+    found = [kernel.empty(*each.shape, like=each) for each in inputs[:7]]
+    ends = {"grad_c": grad_c, "grad_n": grad_n}
+    values: dict[str, Any] = {name: None if each is None else each.contiguous() for name, each in ends.items()}
+    (values["grad_y"],) = kernel.contiguous([grad_y])
+    values.update(zip(_GRADS, found, strict=True))
+    kernel.run("mlstm_back", kernel.Mlstm, **_given(*inputs), tape=tape, **values)
     return tuple(found)
 
 
-def _backward_fake(grad_y: Tensor, grad_cn: Any, tape_cn: Tensor, tape_m: Tensor, *inputs: Any) -> _Tensors:
-    return tuple(each.new_empty(each.shape) for each in inputs[:6])
+def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, tape: Tensor, *inputs: Any) -> _Tensors:
+    return tuple(each.new_empty(each.shape) for each in inputs[:7])
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
-    ctx.save_for_backward(*output[3:], *inputs[:7])
-    ctx.options = inputs[7:9]
-    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(output[4], *inputs[:8])
+    ctx.options = inputs[8:10]
+    ctx.mark_non_differentiable(*output[3:])
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad_y: Tensor | None, grad_cn: Tensor | None, *_: object) -> tuple[Any, ...]:
-    dispatch.refuse_tangent(grad_y, grad_cn)
-    tape_cn, tape_m, *given = ctx.saved_tensors
+def _gradient(ctx: Any, grad_y: Tensor | None, *grad_state: Tensor | None) -> tuple[Any, ...]:
+    grad_c, grad_n = grad_state[:2]
+    dispatch.refuse_tangent(grad_y, grad_c, grad_n)
+    tape, *given = ctx.saved_tensors
     grad_y = torch.zeros_like(given[2]) if grad_y is None else grad_y
-    found = torch.ops.latchwork.mlstm_backward(grad_y, grad_cn, tape_cn, tape_m, *given, *ctx.options)
+    found = torch.ops.latchwork.mlstm_backward(grad_y, grad_c, grad_n, tape, *given, *ctx.options)
     return *found, None, None, None, None
 
 
-_ARGUMENTS = ", ".join(f"Tensor {name}" for name in ("q", "k", "v", "i", "f", "cn", "m"))
+_ARGUMENTS = ", ".join(f"Tensor {name}" for name in ("q", "k", "v", "i", "f", "c", "n", "m"))
 _ARGUMENTS += ", float scale, float epsilon"
 dispatch.register(
     f"mlstm({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
 )
 dispatch.register(
-    f"mlstm_backward(Tensor grad_y, Tensor? grad_cn, Tensor tape_cn, Tensor tape_m, {_ARGUMENTS}) -> "
-    f"({', '.join(['Tensor'] * 6)})",
+    f"mlstm_backward(Tensor grad_y, Tensor? grad_c, Tensor? grad_n, Tensor tape, {_ARGUMENTS}) -> "
+    f"({', '.join(['Tensor'] * 7)})",
     _backward,
     _backward_fake,
 )

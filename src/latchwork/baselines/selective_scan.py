@@ -1,4 +1,4 @@
-"""The recurrence of Mamba with its gate: in plain torch, and as an operation of the C++ kernel."""
+"""The recurrence of Mamba with its gate in plain torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from latchwork.baselines import kernel
-from latchwork.ops import dispatch
 from latchwork.ops.transforms import has_tangent
 
 Kernel = Callable[..., tuple[Tensor, Tensor]]
 SEGMENT = 16  # steps whose states are held at once in the backward pass
-KERNEL_SEGMENT = 8  # the same in csrc/baselines/mamba.cpp
 
 
 def selective_scan(
@@ -27,13 +24,9 @@ def selective_scan(
 
     y_t = (<read_t, x_t> + skip u_t) silu(gate_t). dt, u, gate, y: (B, T, D). write, read: (B, T, N), B and C in the
     paper on Mamba. decay: (N, D), A there. skip: (D,), D there. x0, x: (B, N, D).
-    The C++ kernel runs float32 on the CPU; on CUDA the kernel of mamba_ssm runs, where that package is installed. For
-    the gradient one state in a segment is kept and the others are computed anew.
+    On CUDA the kernel of mamba_ssm runs, where that package is installed. For the gradient one state in a segment is
+    kept and the others are computed anew.
     """
-    given = (dt, u, write, read, decay, skip, gate, x0)
-    if u.numel() and kernel.takes(*given):
-        y, x, _ = torch.ops.latchwork.selective_scan(*given, torch.is_grad_enabled())
-        return y, x
     dt = F.softplus(dt)
     y, x = plain_selective_scan(dt, u, write, read, decay, x0)
     return (y + u * skip) * F.silu(gate), x
@@ -115,73 +108,3 @@ class _SelectiveScan(torch.autograd.Function):
                 grad_decay.addcmul_(product, dt[:, t, None])
                 grad_dt[:, t] = product.mul_(decay).sum(1)
         return grad_dt, grad_v, grad_write, grad_read, grad_decay.sum(0), grad
-
-
-_NAMES = ("dt", "u", "write", "read", "decay", "skip", "gate", "x0")
-_Tensors = tuple[Tensor, ...]
-
-
-def _given(tensors: _Tensors) -> dict[str, Any]:
-    """The tensors by name, as the kernel reads them, and the sizes."""
-    dt, u, write, read, decay, skip, gate, x0 = tensors
-    dt, u, write, read, gate = kernel.contiguous([dt, u, write, read, gate])
-    values = (dt, u, write, read, decay.contiguous(), skip.contiguous(), gate, x0.contiguous())
-    sizes = dict(zip(("batch", "time", "width", "states"), (*u.shape, write.shape[2]), strict=True))
-    return {**sizes, **dict(zip(_NAMES, values, strict=True))}
-
-
-def _run(*inputs: Any) -> _Tensors:
-    """y, the last state, and the states that the gradient needs if they are to be kept."""
-    y, x, kept = (kernel.empty(*each.shape, like=inputs[1]) for each in _run_fake(*inputs))
-    wanted = {"y": y, "x": x, "kept": kept if inputs[8] else None}
-    kernel.run("selective_scan", kernel.SelectiveScan, **_given(inputs[:8]), **wanted)
-    return y, x, kept
-
-
-def _run_fake(*inputs: Any) -> _Tensors:
-    u, (B, N, D), keep = inputs[1], inputs[7].shape, inputs[8]
-    kept = u.new_empty(B, -(-u.shape[1] // KERNEL_SEGMENT), N, D) if keep else u.new_empty(0)
-    return u.new_empty(u.shape), u.new_empty(B, N, D), kept
-
-
-def _backward(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *tensors: Tensor) -> _Tensors:
-    """The gradients of all eight tensors, in the order of `selective_scan`."""
-    (grad_y,), grad_x = kernel.contiguous([grad_y]), None if grad_x is None else grad_x.contiguous()
-    grads = {
-        f"grad_{name}": each.new_zeros(each.shape)
-        if name in ("decay", "skip")
-        else kernel.empty(*each.shape, like=each)
-        for name, each in zip(_NAMES, tensors, strict=True)
-    }
-    given = {**_given(tensors), "kept": kept, "grad_y": grad_y, "grad_x": grad_x}
-    kernel.run("selective_scan_back", kernel.SelectiveScan, **given, **grads)
-    return tuple(grads.values())
-
-
-def _backward_fake(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *tensors: Tensor) -> _Tensors:
-    return tuple(each.new_empty(each.shape) for each in tensors)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
-    ctx.save_for_backward(output[2], *inputs[:-1])
-    ctx.set_materialize_grads(False)
-
-
-def _gradient(ctx: Any, grad_y: Tensor | None, grad_x: Tensor | None, grad_kept: object) -> tuple[Any, ...]:
-    dispatch.refuse_tangent(grad_y, grad_x)
-    kept, *tensors = ctx.saved_tensors
-    if grad_y is None:
-        grad_y = torch.zeros_like(tensors[1])
-    return *torch.ops.latchwork.selective_scan_backward(grad_y, grad_x, kept, *tensors), None
-
-
-_ARGUMENTS = ", ".join(f"Tensor {name}" for name in _NAMES)
-dispatch.register(
-    f"selective_scan({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
-)
-dispatch.register(
-    f"selective_scan_backward(Tensor grad_y, Tensor? grad_x, Tensor kept, {_ARGUMENTS}) -> "
-    f"({', '.join(['Tensor'] * 8)})",
-    _backward,
-    _backward_fake,
-)

@@ -54,10 +54,10 @@ class SLSTM(XLSTMStack):
         heads = layer.config.num_heads
         v, conv = causal_conv(layer.conv1d.conv, mapped, state.conv, silu=True)
         # As the package has it: its fgate drives i and its igate drives f.
-        first = linear(v, torch.cat([layer.fgate.weight, layer.igate.weight], 1))
-        second = linear(mapped, torch.cat([layer.zgate.weight, layer.ogate.weight], 1))
+        gates = (layer.fgate, layer.igate, layer.zgate, layer.ogate)
+        maps = torch.cat([each.weight.transpose(1, 2) for each in gates], -1)
         bias = layer.slstm_cell._bias_.view(4, heads, -1).transpose(0, 1)
-        y, cell = slstm_heads(first, second, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
+        y, cell = slstm_heads(v, mapped, maps, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
         norm = Norm(layer.group_norm.weight_proxy, layer.group_norm.eps, heads)
         u = linear(y, norm=norm, residual=u, dropout=drop(layer.dropout), drops_before=True)
         return u, SLSTMState(conv, cell)

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.baselines import kernel
-from latchwork.baselines.linear import weight_gradient
 from latchwork.ops import dispatch
 
 
@@ -44,29 +43,32 @@ def slstm_scan(u: Tensor, recurrent: Tensor, state: SLSTMCellState) -> tuple[Ten
 
 
 def slstm_heads(
-    first: Tensor, second: Tensor, bias: Tensor, recurrent: Tensor, state: SLSTMCellState
+    first: Tensor, second: Tensor, maps: Tensor, bias: Tensor, recurrent: Tensor, state: SLSTMCellState
 ) -> tuple[Tensor, SLSTMCellState]:
-    """`slstm_scan` with its drive in two parts, by the C++ kernel where it can; y is (B, T, H d).
+    """`slstm_scan` with the linear maps that drive its gates, by the C++ kernel where it can; y is (B, T, H d).
 
-    first: (B, T, H 2 d), what drives i and f of each head. second: likewise z and o. bias: (H, 4, d).
-    recurrent: (H, d, 4 d).
+    first, second: (B, T, H d). maps: (H, d, 4 d), from first to i and f of each head, from second to z and o.
+    bias: (H, 4, d). recurrent: (H, d, 4 d).
     """
-    given = (first, second, bias, recurrent, *state)
+    given = (first, second, maps, bias, recurrent, *state)
     if first.numel() and kernel.takes(*given):
         y, c, n, m, _ = torch.ops.latchwork.slstm(*given, torch.is_grad_enabled())
         return y, SLSTMCellState(y[:, -1].view(y.shape[0], len(c), -1).transpose(0, 1), c, n, m)
-    parts = [each.reshape(*each.shape[:2], len(recurrent), -1) for each in (first, second)]
+    parts = [
+        torch.einsum("bthd,hdg->bthg", each.reshape(*each.shape[:2], len(maps), -1), half)
+        for each, half in zip((first, second), maps.chunk(2, -1), strict=True)
+    ]
     u = torch.cat(parts, -1) + bias.flatten(1)  # (B, T, H, 4 d)
     y, state = slstm_scan(u.permute(1, 2, 0, 3), recurrent, state)
     return y.permute(2, 0, 1, 3).flatten(2), state
 
 
-_NAMES = ("first", "second", "bias", "recurrent", "y0", "c0", "n0", "m0")
+_NAMES = ("first", "second", "maps", "bias", "recurrent", "y0", "c0", "n0", "m0")
 _Tensors = tuple[Tensor, ...]
 
 
 def _given(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-    (B, T, _), (H, _, d) = tensors[0].shape, tensors[4].shape
+    (B, T, _), (H, _, d) = tensors[0].shape, tensors[5].shape
     values = [*kernel.contiguous(tensors[:2]), *(each.contiguous() for each in tensors[2:])]
     return {"batch": B, "time": T, "heads": H, "width": d, **dict(zip(_NAMES, values, strict=True))}
 
@@ -74,42 +76,39 @@ def _given(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
 def _run(*inputs: Any) -> _Tensors:
     """Every y, the last c, n, m, and what the gradient needs if it is to be kept."""
     y, c, n, m, tape = (kernel.empty(*each.shape, like=inputs[0]) for each in _run_fake(*inputs))
-    kernel.run("slstm", kernel.Slstm, **_given(inputs[:8]), y=y, c=c, n=n, m=m, tape=tape if inputs[8] else None)
+    kernel.run("slstm", kernel.Slstm, **_given(inputs[:9]), y=y, c=c, n=n, m=m, tape=tape if inputs[9] else None)
     return y, c, n, m, tape
 
 
-def _run_fake(first: Tensor, *rest: Any) -> _Tensors:
-    (B, T, _), state, keep = first.shape, rest[3], rest[7]
-    H, _, d = state.shape
-    tape = first.new_empty(B, T, 6 * H * d) if keep else first.new_empty(0)
-    return first.new_empty(B, T, H * d), *(state.new_empty(state.shape) for _ in range(3)), tape
+def _run_fake(*inputs: Any) -> _Tensors:
+    first, state, keep = inputs[0], inputs[5], inputs[9]
+    B, T, width = first.shape
+    tape = first.new_empty(B, T, 6 * width) if keep else first.new_empty(0)
+    return first.new_empty(B, T, width), *(state.new_empty(state.shape) for _ in range(3)), tape
 
 
 def _backward(
     grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, y: Tensor, tape: Tensor, *given: Tensor
 ) -> _Tensors:
-    """The gradients of the first seven tensors: m has none."""
-    (grad_y,) = kernel.contiguous([grad_y])
-    values, (H, _, d) = _given(given), given[4].shape
-    drives = [kernel.empty(*given[0].shape, like=y) for _ in range(2)]
-    starts = [torch.empty_like(values["c0"]) for _ in range(3)]
-    names = ("grad_first", "grad_second", "grad_y0", "grad_c0", "grad_n0")
-    grads = dict(zip(names, [*drives, *starts], strict=True))
+    """The gradients of all tensors but m, which has none."""
+    found = [
+        each.new_zeros(each.shape) if name in ("maps", "bias", "recurrent") else kernel.empty(*each.shape, like=each)
+        for name, each in zip(_NAMES[:8], given, strict=False)
+    ]
+    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES[:8], found, strict=True)}
     ends = {"grad_c": grad_c, "grad_n": grad_n}
-    ends = {name: None if each is None else each.contiguous() for name, each in ends.items()}
-    kernel.run("slstm_back", kernel.Slstm, **values, tape=tape, grad_y=grad_y, **ends, **grads)
-    before = torch.cat([values["y0"].transpose(0, 1).flatten(1)[:, None], y[:, :-1]], 1)
-    found = [weight_gradient(each, before, H) for each in drives]
-    recurrent = torch.cat([weight.mT for weight, _ in found], -1)
-    return *drives, torch.cat([bias.view(H, 2, d) for _, bias in found], 1), recurrent, *starts
+    values |= {name: None if each is None else each.contiguous() for name, each in ends.items()}
+    (values["grad_y"],) = kernel.contiguous([grad_y])
+    kernel.run("slstm_back", kernel.Slstm, **_given(given), y=y, tape=tape, **values)
+    return tuple(found)
 
 
 def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, y: Tensor, tape: Tensor, *given: Tensor) -> _Tensors:
-    return tuple(each.new_empty(each.shape) for each in given[:7])
+    return tuple(each.new_empty(each.shape) for each in given[:8])
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
-    ctx.save_for_backward(output[0], output[4], *inputs[:8])
+    ctx.save_for_backward(output[0], output[4], *inputs[:9])
     ctx.mark_non_differentiable(output[3], output[4])
     ctx.set_materialize_grads(False)
 
@@ -128,7 +127,7 @@ dispatch.register(
 )
 dispatch.register(
     f"slstm_backward(Tensor grad_y, Tensor? grad_c, Tensor? grad_n, Tensor y, Tensor tape, {_ARGUMENTS}) -> "
-    f"({', '.join(['Tensor'] * 7)})",
+    f"({', '.join(['Tensor'] * 8)})",
     _backward,
     _backward_fake,
 )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.mlstm_scan import MLSTMCellState, mlstm_heads
 from latchwork.baselines.packages import load
@@ -82,17 +83,17 @@ def _project(block: Any, u: Tensor) -> Tensor:
     """q, k, v, and what drives the output gate, i and f, side by side: one matrix product."""
     layer = block.mlstm_layer
     maps = (layer.q, layer.k, layer.v, layer.ogate_preact, layer.igate_preact, layer.fgate_preact)
-    return _together(u, block.norm_mlstm, *maps)
+    return linear(u, *_side_by_side(u, *maps), norm=_norm(block.norm_mlstm))
 
 
 def _feedforward(block: Any, u: Tensor) -> Tensor:
     """u and what the package's FeedForward computes."""
     ffn, down = block.ffn, block.ffn.proj_down
-    both = _together(u, block.norm_ffn, ffn.proj_up_gate, ffn.proj_up)
-    return linear(both, down.weight, down.bias, paired=True, activation="silu", residual=u)
+    up = _side_by_side(u, ffn.proj_up_gate, ffn.proj_up)
+    return gated_feedforward(u, _norm(block.norm_ffn), up, (down.weight, down.bias), activation="silu")
 
 
-def _together(u: Tensor, norm: Any, *maps: Any) -> Tensor:
-    """Several linear maps of what a norm makes of u, side by side."""
+def _side_by_side(u: Tensor, *maps: Any) -> tuple[Tensor, Tensor]:
+    """The weight and the bias of several linear maps as one."""
     biases = [u.new_zeros(each.out_features) if each.bias is None else each.bias for each in maps]
-    return linear(u, torch.cat([each.weight for each in maps]), torch.cat(biases), norm=_norm(norm))
+    return torch.cat([each.weight for each in maps]), torch.cat(biases)

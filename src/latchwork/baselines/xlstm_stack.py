@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.packages import load
 
@@ -70,5 +71,5 @@ def drop(dropout: Any) -> float:
 def _feedforward(block: Any, u: Tensor) -> Tensor:
     """u and what the package's GatedFeedForward computes."""
     up, down, dropout = block.ffn.proj_up, block.ffn.proj_down, drop(block.ffn.dropout)
-    both = linear(u, up.weight, up.bias, norm=_norm(block.ffn_norm))
-    return linear(both, down.weight, down.bias, paired=True, activation="gelu", residual=u, dropout=dropout)
+    maps = (up.weight, up.bias), (down.weight, down.bias)
+    return gated_feedforward(u, _norm(block.ffn_norm), *maps, activation="gelu", dropout=dropout)

@@ -2,19 +2,18 @@
 // All numbers are float. A Rows without an address stands for nothing.
 #pragma once
 
-// Mamba's recurrence, see baselines/selective_scan.py: x_t = exp(d_t decay) x_{t-1} + write_t d_t u_t with d = softplus(dt),
-// y_t = (<read_t, x_t> + skip u_t) silu(gate_t).
-struct SelectiveScan {
-    int64_t batch, time, width, states, threads;
-    Rows u, dt, gate, y;      // (B, T, width)
-    Rows write, read;         // (B, T, states)
-    const float *decay, *skip;  // (states, width), (width)
-    const float* x0;          // (B, states, width)
-    float* x;                 // likewise, written by forward: the last state
-    float* kept;              // (B, segments, states, width): the state before each segment, for backward, or null
-    Rows grad_y, grad_u, grad_dt, grad_gate, grad_write, grad_read;
-    const float* grad_x;
-    float *grad_decay, *grad_skip, *grad_x0;
+// Mamba's layer between its two projections, see baselines/mamba_mixer.py. D = width, M = rank + 2 states.
+struct MambaMixer {
+    int64_t batch, time, width, states, rank, taps, threads;
+    Rows mapped, y;                                // (B, T, 2 D), (B, T, D)
+    const float *before, *conv, *conv_bias;        // (B, taps - 1, D), (D, taps), (D) or null
+    const float *x_proj, *dt_proj, *dt_bias;       // (M, D), (D, rank), (D)
+    const float *decay, *skip, *x0;                // (states, D), (D), (B, states, D)
+    float* x;                                      // likewise, written by forward: the last state
+    float* kept;  // the state before each segment, for backward, or null: (B, segments, states D with D in whole vectors)
+    Rows grad_y, grad_mapped;
+    float *grad_before, *grad_conv, *grad_conv_bias, *grad_x_proj, *grad_dt_proj, *grad_dt_bias, *grad_decay, *grad_skip, *grad_x0;
+    const float* grad_x;  // or null
 };
 
 // A causal convolution of each channel by itself, see baselines/causal_conv.py, and silu of it.
@@ -25,15 +24,6 @@ struct CausalConv {
     const float *weight, *bias;  // (width, taps), (width) or null
     Rows grad_y, grad_u;
     float *grad_before, *grad_weight, *grad_bias;
-};
-
-// A linear map of every four channels by themselves, see baselines/quads.py; with grad_y its gradient.
-struct Quads {
-    int64_t batch, time, width, threads;  // width: a multiple of 4
-    Rows u, y;
-    const float* weight;  // (width / 4, 4, 4), outputs before inputs
-    Rows grad_y, grad_u;
-    float* grad_weight;  // zeros before
 };
 
 // A linear map of rows, or of `blocks` parts of each row by themselves, and what stands around it, see baselines/linear.py:
@@ -51,7 +41,14 @@ struct LinearMap {
     Rows residual;               // (rows, blocks outputs)
     float* y;                    // likewise
     Rows grad_y, grad_x, grad_mixed, grad_gate;  // grad_x has no gaps where z is x
+    Rows added;                                  // to grad_x, where there is a norm; or null
     float *grad_norm, *grad_skip, *grad_weight, *grad_bias;
+};
+
+// Two of them, see baselines/feedforward.py: up has a norm, and what it gives are gate and x of down side by side.
+struct FeedForward {
+    LinearMap up, down;
+    int64_t threads;
 };
 
 // A GRU, see baselines/gru_scan.py. The gates stand in torch's order: reset, update, new.
@@ -66,47 +63,69 @@ struct Gru {
     float* grad_h0;
 };
 
-// An sLSTM, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f and z, o.
+// An sLSTM and what drives its gates, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f, z, o.
 struct Slstm {
     int64_t batch, time, heads, width, threads;
-    Rows first, second;             // (B, T, heads 2 width)
-    const float *bias, *recurrent;  // (heads, 4, width), (heads, width, 4, width)
-    const float *y0, *c0, *n0, *m0;  // (heads, B, width)
-    Rows y;                         // (B, T, heads width)
-    float *c, *n, *m;               // the last ones
-    Rows tape;                      // (B, T, heads 6 width), or none
+    Rows first, second;                           // (B, T, heads d), what drives i and f; z and o
+    const float *maps, *bias, *recurrent;         // (heads, d, 4, d), (heads, 4, d), (heads, d, 4, d)
+    const float *y0, *c0, *n0, *m0;               // (heads, B, d)
+    Rows y;                                       // (B, T, heads d)
+    float *c, *n, *m;                             // the last ones
+    Rows tape;                                    // (B, T, heads 6 d), or none
     Rows grad_y;
-    const float *grad_c, *grad_n;   // or null
+    const float *grad_c, *grad_n;                 // or null
     Rows grad_first, grad_second;
+    float *grad_maps, *grad_bias, *grad_recurrent;
     float *grad_y0, *grad_c0, *grad_n0;
 };
 
-// An mLSTM, see baselines/mlstm_scan.py. c and n are one matrix (keys, values + 1), n its last column.
+// An mLSTM, see baselines/mlstm_scan.py.
 struct Mlstm {
     int64_t batch, time, heads, keys, values, threads;
     double scale, epsilon;  // of k; of the denominator
     Rows q, k, v;        // (B, T, heads keys), likewise, (B, T, heads values)
     Rows i, f;           // (B, T, heads)
     Rows y;              // (B, T, heads values)
-    const float *cn0, *m0;  // (B, heads, keys, values + 1), (B, heads)
-    float *cn, *m;          // the last ones
-    float *tape_cn, *tape_m;  // those before each chunk: (B, heads, chunks, keys, values + 1), (B, heads, chunks); or null
+    const float *c0, *n0, *m0;  // (B, heads, keys, values), (B, heads, keys), (B, heads)
+    float *c, *n, *m;           // the last ones
+    float* tape;                // c, n and m before each chunk: (B, heads, chunks, keys (values + 1) + 1); or null
     Rows grad_y, grad_q, grad_k, grad_v, grad_i, grad_f;
-    const float* grad_cn;  // or null
-    float* grad_cn0;
+    const float *grad_c, *grad_n;  // or null
+    float *grad_c0, *grad_n0;
 };
 
-#define BASELINE_STRUCTURES(EACH) EACH(SelectiveScan) EACH(CausalConv) EACH(Quads) EACH(LinearMap) EACH(Gru) EACH(Slstm) EACH(Mlstm)
+// The mLSTM and what stands around it in its layer, see baselines/mlstm_mixer.py. W = heads width.
+struct MlstmMixer {
+    int64_t batch, time, heads, width, taps, threads;  // width: of a head, a multiple of 4
+    double scale, epsilon, norm_epsilon;
+    Rows mapped, y;                          // (B, T, 2 W), (B, T, W)
+    const float *before, *conv, *conv_bias;  // (B, taps - 1, W), (W, taps), (W)
+    const float *of_q, *of_k, *of_v;         // (W / 4, 4, 4), outputs before inputs
+    const float *gates, *gate_bias;          // (2 heads, 2 W), (2 heads)
+    const float *norm, *skip;                // (W)
+    const float *c0, *n0, *m0;               // as of Mlstm, and all that follows
+    float *c, *n, *m, *tape;
+    Rows grad_y, grad_mapped;
+    float *grad_before, *grad_conv, *grad_conv_bias, *grad_of_q, *grad_of_k, *grad_of_v, *grad_gates, *grad_gate_bias;
+    float *grad_norm, *grad_skip;
+    const float *grad_c, *grad_n;
+    float *grad_c0, *grad_n0;
+};
+
+#define BASELINE_STRUCTURES(EACH) \
+    EACH(MambaMixer) EACH(CausalConv) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
-    EACH(isa, selective_scan, SelectiveScan, 0)          \
-    EACH(isa, selective_scan_back, SelectiveScan, 0)     \
+    EACH(isa, mamba_mixer, MambaMixer, 0)                \
+    EACH(isa, mamba_mixer_back, MambaMixer, 0)           \
     EACH(isa, causal_conv, CausalConv, 0)                \
     EACH(isa, causal_conv_back, CausalConv, 0)           \
-    EACH(isa, quads, Quads, 0)                           \
     EACH(isa, linear, LinearMap, 0)                      \
+    EACH(isa, feedforward, FeedForward, 0)               \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
     EACH(isa, slstm, Slstm, 0)                           \
     EACH(isa, slstm_back, Slstm, 0)                      \
     EACH(isa, mlstm, Mlstm, 0)                           \
-    EACH(isa, mlstm_back, Mlstm, 0)
+    EACH(isa, mlstm_back, Mlstm, 0)                      \
+    EACH(isa, mlstm_mixer, MlstmMixer, 0)                \
+    EACH(isa, mlstm_mixer_back, MlstmMixer, 0)

@@ -48,23 +48,18 @@ LATCHWORK_INLINE Lanes softplus(Lanes a) { return positive(a) + log_of_one_and(e
 inline float* row(const Rows& rows, int64_t b, int64_t t) {
     return static_cast<float*>(rows.data) + b * rows.batch + t * rows.time;
 }
-// As load_part and store_part of numbers.h, by a mask where there are masks; and the first lanes of a vector, others 0.
-// What a mask has stored is slow to load again: a whole vector has none.
-LATCHWORK_INLINE Lanes load_some(const float* from, int64_t lanes) {
-#if defined(__AVX512F__)
-    return lanes >= LANES ? load(from) : Lanes(_mm512_maskz_loadu_ps((1u << lanes) - 1, from));
-#else
-    return load_part<float>(from, lanes);
-#endif
+// Ask for the numbers of a step before it comes: rows that are read side by side lie too far apart for the processor to guess.
+inline void ask_for(const Rows& rows, int64_t b, int64_t t, int64_t time, int64_t width) {
+    for (int64_t j = 0; j < width && t >= 0 && t < time; j += 16) __builtin_prefetch(row(rows, b, t) + j);
 }
-LATCHWORK_INLINE void store_some(float* to, Lanes value, int64_t lanes) {
-#if defined(__AVX512F__)
-    if (lanes >= LANES) return store(to, value);
-    _mm512_mask_storeu_ps(to, (1u << lanes) - 1, value);
-#else
-    store_part<float>(to, value, lanes);
-#endif
+// The same for some steps.
+inline void ask_for(const Rows& rows, int64_t b, int64_t begin, int64_t steps, int64_t time, int64_t width) {
+    for (int64_t t = begin; t < begin + steps; ++t) ask_for(rows, b, t, time, width);
 }
+struct Zeros : Scratch<float> {
+    explicit Zeros(int64_t size) : Scratch(size) { std::memset(data, 0, size * sizeof(float)); }
+};
+// The first lanes of a vector, others 0.
 LATCHWORK_INLINE Lanes first_of(Lanes value, int64_t lanes) {
 #if defined(__AVX512F__)
     return lanes >= LANES ? value : Lanes(_mm512_maskz_mov_ps((1u << lanes) - 1, value));

@@ -45,12 +45,12 @@ struct Dressing {
     }
     // A vector of row r before skip and gate.
     Lanes value(int64_t r, int64_t j, const float* hat, const float* mask) const {
-        if (p.norm) return load(hat + j) * load_some(p.norm + j, width - j);
-        const Lanes x = load_some(row_of(p.x, r) + j, width - j);
+        if (p.norm) return load(hat + j) * load_part(p.norm + j, width - j);
+        const Lanes x = load_part(row_of(p.x, r) + j, width - j);
         return drops ? x * load(mask + j) : x;
     }
     Lanes mixed(int64_t r, int64_t j) const {
-        return load_some(p.skip + j, width - j) * load_some(row_of(p.mixed, r) + j, width - j);
+        return load_part(p.skip + j, width - j) * load_part(row_of(p.mixed, r) + j, width - j);
     }
     // Row r into x (size). hat (size): the normalised numbers. scales: of each head.
     void forth(int64_t r, float* x, float* hat, float* scales, float* mask) const {
@@ -65,14 +65,14 @@ struct Dressing {
             }
             Lanes z = value(r, j, hat, mask);
             if (p.mixed.data) z += mixed(r, j);
-            if (p.gate.data) z *= curve(p.activation, load_some(row_of(p.gate, r) + j, width - j)).value;
+            if (p.gate.data) z *= curve(p.activation, load_part(row_of(p.gate, r) + j, width - j)).value;
             store(x + j, z);
         }
     }
     void normalise(const float* x, float* hat, float* scale, const float* mask) const {
         const auto at = [&](int64_t j) {
-            const Lanes v = load_some(x + j, d - j);
-            return drops ? v * load_some(mask + j, d - j) : v;
+            const Lanes v = load_part(x + j, d - j);
+            return drops ? v * load_part(mask + j, d - j) : v;
         };
         Lanes total{}, squares{};
         for (int64_t j = 0; j < d && p.centred; j += LANES) total += at(j);
@@ -82,7 +82,7 @@ struct Dressing {
             squares += centred * centred;
         }
         *scale = 1.0f / std::sqrt(sum(squares) / static_cast<float>(d) + static_cast<float>(p.epsilon));
-        for (int64_t j = 0; j < d; j += LANES) store_some(hat + j, (at(j) - mean) * *scale, d - j);
+        for (int64_t j = 0; j < d; j += LANES) store_part(hat + j, (at(j) - mean) * *scale, d - j);
     }
     // grad (size): of x, written over. sums: of the norm's weight, and of skip behind it.
     void back(int64_t r, float* grad, const float* hat, const float* scales, float* mask, float* sums) const {
@@ -91,35 +91,36 @@ struct Dressing {
             const int64_t lanes = width - j;
             Lanes g = load(grad + j);
             if (p.gate.data) {
-                const Curve c = curve(p.activation, load_some(row_of(p.gate, r) + j, lanes));
+                const Curve c = curve(p.activation, load_part(row_of(p.gate, r) + j, lanes));
                 Lanes z = value(r, j, hat, mask);
                 if (p.mixed.data) z += mixed(r, j);
-                store_some(row_of(p.grad_gate, r) + j, g * z * c.slope, lanes);
+                store_part(row_of(p.grad_gate, r) + j, g * z * c.slope, lanes);
                 g *= c.value;
             }
             if (p.mixed.data) {
-                store_some(row_of(p.grad_mixed, r) + j, g * load_some(p.skip + j, lanes), lanes);
-                store(sums + size + j, load(sums + size + j) + g * load_some(row_of(p.mixed, r) + j, lanes));
+                store_part(row_of(p.grad_mixed, r) + j, g * load_part(p.skip + j, lanes), lanes);
+                store(sums + size + j, load(sums + size + j) + g * load_part(row_of(p.mixed, r) + j, lanes));
             }
             if (p.norm) {
                 store(sums + j, load(sums + j) + g * load(hat + j));
-                store(grad + j, g * load_some(p.norm + j, lanes));
+                store(grad + j, g * load_part(p.norm + j, lanes));
             } else {
-                store_some(row_of(p.grad_x, r) + j, drops ? g * load(mask + j) : g, lanes);
+                store_part(row_of(p.grad_x, r) + j, drops ? g * load(mask + j) : g, lanes);
             }
         }
         for (int64_t h = 0; h < p.heads && p.norm; ++h) {
             const int64_t at = h * d;
             Lanes total{}, along{};
             for (int64_t j = at; j < at + d; j += LANES) {
-                const Lanes g = load_some(grad + j, at + d - j);
-                total += g, along += g * load_some(hat + j, at + d - j);
+                const Lanes g = load_part(grad + j, at + d - j);
+                total += g, along += g * load_part(hat + j, at + d - j);
             }
             const float mean = p.centred ? sum(total) / static_cast<float>(d) : 0.0f, slope = sum(along) / static_cast<float>(d);
             for (int64_t j = at; j < at + d; j += LANES) {
                 const int64_t lanes = at + d - j;
-                const Lanes g = (load_some(grad + j, lanes) - mean - load_some(hat + j, lanes) * slope) * scales[h];
-                store_some(row_of(p.grad_x, r) + j, drops ? g * load_some(mask + j, lanes) : g, lanes);
+                const Lanes g = (load_part(grad + j, lanes) - mean - load_part(hat + j, lanes) * slope) * scales[h];
+                const Lanes more = p.added.data ? load_part(row_of(p.added, r) + j, lanes) : Lanes{};
+                store_part(row_of(p.grad_x, r) + j, more + (drops ? g * load_part(mask + j, lanes) : g), lanes);
             }
         }
     }
@@ -172,16 +173,19 @@ struct PreparedLinear {
         Strip::fill_up(room, X, rows);
         return Strip(room, X);
     }
-    // One block of columns of the product of some rows, straight to its place if what is written behind it comes later.
-    void multiply_into(const Strip& x, int64_t at, int64_t rows, bool last, const float* w, int64_t k, int64_t n, const float* b,
+    // One block of columns of the product of some rows, straight to its place if what is written behind it comes later: in the
+    // rows up to `bound`.
+    void multiply_into(const Strip& x, int64_t at, int64_t rows, int64_t bound, const float* w, int64_t k, int64_t n, const float* b,
                        int64_t h, float* to, float* room) const {
         const int64_t to_row = blocks * n, size = padded(n);
         float* place = to + at * to_row + h * n;
-        if (rows == BLOCK && !last && blocks == 1) return multiply(x.data, x.row, w, rows, k, n, b, place, to_row);
+        if (rows == BLOCK && (bound - at - rows) * n >= PANEL && blocks == 1)
+            return multiply(x.data, x.row, w, rows, k, n, b, place, to_row);
         multiply(x.data + h * k, x.row, w, round_up(rows, ROWS), k, n, b, room, size);
         for (int64_t r = 0; r < rows; ++r) std::memcpy(place + r * to_row, room + r * size, n * sizeof(float));
     }
-    void forth(int64_t begin, int64_t end) const {
+    // The rows from begin to end; those up to `bound` are this thread's, and come later.
+    void forth(int64_t begin, int64_t end, int64_t bound) const {
         Scratch<float> memory(BLOCK * (2 * X + N_row + line(p.heads)) + X + Y + 64);
         Arena arena{memory.data};
         float *room = arena.take(BLOCK * X), *hats = arena.take(BLOCK * X), *out = arena.take(BLOCK * N_row);
@@ -190,7 +194,7 @@ struct PreparedLinear {
             const int64_t rows = end - at < BLOCK ? end - at : BLOCK;
             const Strip x = inputs(at, rows, room, hats, scales, mask);
             for (int64_t h = 0; h < blocks && p.weight; ++h)
-                multiply_into(x, at, rows, at + rows == end, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
+                multiply_into(x, at, rows, bound, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
             for (int64_t r = 0; r < rows; ++r) finish(at + r, p.weight ? nullptr : x.data + r * x.row, mask);
         }
     }
@@ -202,10 +206,10 @@ struct PreparedLinear {
         if (!from) from = y;
         if (drops_after) draw_mask(row_key(p.seed, r), static_cast<float>(p.dropout), width, mask);
         for (int64_t j = 0; j < width; j += LANES) {
-            Lanes z = load_some(from + j, width - j);
-            if (drops_after) z *= load_some(mask + j, width - j);
-            if (p.residual.data) z += load_some(row_of(p.residual, r) + j, width - j);
-            store_some(y + j, z, width - j);
+            Lanes z = load_part(from + j, width - j);
+            if (drops_after) z *= load_part(mask + j, width - j);
+            if (p.residual.data) z += load_part(row_of(p.residual, r) + j, width - j);
+            store_part(y + j, z, width - j);
         }
     }
     int64_t weight_sums() const { return p.weight ? line(blocks * padded(N) * K_row) : 0; }
@@ -237,7 +241,7 @@ struct PreparedLinear {
                 if (!dressing.plain)
                     multiply(grad.data, grad.row, w, round_up(rows, ROWS), N, K, nullptr, out, X);
                 else if (p.grad_x.data)
-                    multiply_into(grad, at, rows, at + rows == end, w, N, K, nullptr, h, static_cast<float*>(p.grad_x.data), out);
+                    multiply_into(grad, at, rows, end, w, N, K, nullptr, h, static_cast<float*>(p.grad_x.data), out);
             }
             if (p.grad_bias) add_rows(grad.data, grad.row, rows, round_up(blocks * N, LANES), of_bias);
             for (int64_t r = 0; r < rows && !dressing.plain; ++r) {
@@ -256,23 +260,70 @@ struct PreparedLinear {
     }
 };
 
+// part(begin, end) for the rows of each thread, whole blocks of them.
+template <class Part>
+void over_blocks(int64_t rows, int64_t threads, Part part) {
+    const int64_t most = (rows + BLOCK - 1) / BLOCK;
+    const auto bound = [&](int64_t thread) { return thread == threads ? rows : most * thread / threads * BLOCK; };
+    in_parallel(threads, threads, [&](int64_t thread) { part(thread, bound(thread), bound(thread + 1)); });
+}
+inline int64_t threads_for(int64_t rows, int64_t threads) {
+    const int64_t most = (rows + BLOCK - 1) / BLOCK;
+    return threads < 1 ? 1 : threads < most ? threads : most;
+}
+
 int linear(const LinearMap& p) {
     const PreparedLinear w(p);
-    const int64_t most = (p.rows + BLOCK - 1) / BLOCK, threads = p.threads < 1 ? 1 : p.threads < most ? p.threads : most;
-    const auto bound = [&](int64_t thread) { return thread == threads ? p.rows : most * thread / threads * BLOCK; };
-    const int64_t size = p.grad_y.data ? line(w.sums()) : 0;
-    Scratch<float> memory(threads * size);
-    std::memset(memory.data, 0, threads * size * sizeof(float));
-    in_parallel(threads, threads, [&](int64_t thread) {
+    const int64_t threads = threads_for(p.rows, p.threads), size = p.grad_y.data ? line(w.sums()) : 0;
+    const Zeros memory(threads * size);
+    over_blocks(p.rows, threads, [&](int64_t thread, int64_t begin, int64_t end) {
         if (p.grad_y.data)
-            w.back(bound(thread), bound(thread + 1), memory.data + thread * size);
+            w.back(begin, end, memory.data + thread * size);
         else
-            w.forth(bound(thread), bound(thread + 1));
+            w.forth(begin, end, end);
     });
     for (int64_t thread = 0; thread < threads && size; ++thread) w.add(memory.data + thread * size, thread == 0);
+    return DONE;
+}
+
+// Both maps block by block: what is between them is read where it was written. On the way back its gradient is in a buffer
+// of one block, whose addresses are such that row r of the whole is found there.
+int feedforward(const FeedForward& p) {
+    const int64_t rows = p.up.rows, threads = threads_for(rows, p.threads);
+    if (!p.down.grad_y.data) {
+        const PreparedLinear up(p.up), down(p.down);
+        over_blocks(rows, threads, [&](int64_t, int64_t begin, int64_t end) {
+            for (int64_t at = begin; at < end; at += BLOCK) {
+                const int64_t stop = at + BLOCK < end ? at + BLOCK : end;
+                up.forth(at, stop, end), down.forth(at, stop, end);
+            }
+        });
+        return DONE;
+    }
+    FeedForward whole = p;
+    whole.up.grad_y = whole.down.grad_y;  // any: that there is one says which way to go
+    const PreparedLinear first(whole.up), second(whole.down);
+    const int64_t size = line(first.sums()), both = size + line(second.sums()), width = p.up.outputs;
+    const Zeros memory(threads * both);
+    over_blocks(rows, threads, [&](int64_t thread, int64_t begin, int64_t end) {
+        FeedForward own = whole;
+        const Zeros between(BLOCK * width + PANEL);
+        const PreparedLinear up(own.up), down(own.down);
+        float* sums = memory.data + thread * both;
+        for (int64_t at = begin; at < end; at += BLOCK) {
+            const int64_t stop = at + BLOCK < end ? at + BLOCK : end;
+            float* row_zero = reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(between.data) - at * width * sizeof(float));
+            own.down.grad_gate = own.up.grad_y = {row_zero, width, 1};
+            own.down.grad_x = {row_zero + width / 2, width, 1};
+            down.back(at, stop, sums + size), up.back(at, stop, sums);
+        }
+    });
+    for (int64_t thread = 0; thread < threads; ++thread)
+        first.add(memory.data + thread * both, thread == 0), second.add(memory.data + thread * both + size, thread == 0);
     return DONE;
 }
 
 }  // namespace LATCHWORK_ISA
 
 ENTRY(linear, LinearMap)
+ENTRY(feedforward, FeedForward)

@@ -1,388 +1,286 @@
-// Mamba's selective scan and the convolution before it. Compiled once for each instruction set.
-#include <initializer_list>
+// Mamba's layer between its two projections, a strip of steps of one row of the batch at a time, so that what is between
+// stays in the cache: convolution, what it gives the recurrence, selective scan and gate. Compiled once for each instruction
+// set.
 #include <type_traits>
 
-#include "lanes.h"
+#include "conv.h"
 
 namespace LATCHWORK_ISA {
 
-constexpr int64_t SEGMENT = 8;  // steps whose states are held at once in the backward pass; baselines/kernel.py has it too
+constexpr int64_t SEGMENT = 8;  // steps whose states are held at once in the backward pass; baselines/mamba_mixer.py has it too
+constexpr int64_t MAMBA_STRIP = 24;  // a multiple of SEGMENT and of ROWS
 constexpr float LOG2_E = 1.44269504f;
 
-// One vector of channels of one row of the batch: what forward and backward do alike.
-template <int64_t STATES>
-struct Channels {
-    const SelectiveScan& p;
-    const int64_t b, first, lanes;
-    int64_t states() const { return STATES ? STATES : p.states; }
-    Lanes at(const Rows& rows, int64_t t) const { return load_some(row(rows, b, t) + first, lanes); }
-    void put(const Rows& rows, int64_t t, Lanes value) const { store_some(row(rows, b, t) + first, value, lanes); }
-    Lanes at(const float* table, int64_t n) const { return load_some(table + n * p.width + first, lanes); }
-    void put(float* table, int64_t n, Lanes value) const { store_some(table + n * p.width + first, value, lanes); }
+// Weights as the loops want them: tables (vectors of channels, states, LANES) and packed matrices.
+struct MambaWeights {
+    const MambaMixer& p;
+    const int64_t D, N, R, M, vectors, size, wide, mixed_row;  // M: R + 2 N. size: of a table's part. wide: D with padding
+    const ConvWeights conv;
+    Scratch<float> decay, skip, bias, of_mixed, of_dt;
+    MambaWeights(const MambaMixer& p, bool back)
+        : p(p), D(p.width), N(p.states), R(p.rank), M(R + 2 * N), vectors((D + LANES - 1) / LANES), size(N * LANES),
+          wide(padded(D)), mixed_row(padded(M)), conv(p.conv, p.conv_bias, D, p.taps), decay(vectors * size), skip(wide), bias(wide),
+          of_mixed(back ? packed_size(M, D) : 0), of_dt(back ? packed_size(D, R) : 0), of_v(packed_size(D, M)),
+          of_rank(packed_size(R, D)) {
+        for (int64_t i = 0; i < vectors * size; ++i) {
+            const int64_t at = i / size * LANES + i % LANES;
+            decay.data[i] = at < D ? p.decay[i % size / LANES * D + at] * LOG2_E : 0.0f;
+        }
+        copy_padded(p.skip, D, wide, skip.data), copy_padded(p.dt_bias, D, wide, bias.data);
+        pack(p.x_proj, D, M, 1, D, of_v.data), pack(p.dt_proj, R, D, 1, R, of_rank.data);
+        if (back) pack(p.x_proj, M, D, D, 1, of_mixed.data), pack(p.dt_proj, D, R, R, 1, of_dt.data);
+    }
+    Scratch<float> of_v, of_rank;
 };
 
-// Ask for the rows of a segment before they are needed: the steps of one vector of channels lie too far apart for the
-// processor to guess.
-inline void prefetch(const Rows& rows, int64_t b, int64_t begin, int64_t time, int64_t width) {
-    for (int64_t t = begin < 0 ? 0 : begin; t < begin + SEGMENT && t < time; ++t)
-        for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(row(rows, b, t) + j);
-}
-
-// decay log2(e) of these channels, states vectors.
-template <class C>
-void load_decay(const C& c, float* to) {
-    for (int64_t n = 0; n < c.states(); ++n) store(to + n * LANES, c.at(c.p.decay, n) * LOG2_E);
-}
-
-// Forward through one segment for one vector of channels, a few states at a time, which stay in registers.
-template <int64_t STATES>
-void scan_segment(const Channels<STATES>& c, int64_t begin, const float* decay, float* x) {
-    const SelectiveScan& p = c.p;
-    const int64_t N = c.states(), steps = p.time - begin < SEGMENT ? p.time - begin : SEGMENT;
-    const Lanes skip = c.at(p.skip, 0);
-    Lanes d[SEGMENT], du[SEGMENT], y[SEGMENT];
-    for (int64_t i = 0; i < steps; ++i) {
-        const Lanes u = c.at(p.u, begin + i);
-        d[i] = softplus(c.at(p.dt, begin + i)), du[i] = d[i] * u, y[i] = skip * u;
+// A strip of one row: v, what the convolution gives; mixed, for each step what dt is made of, write and read; dt.
+struct MambaRow {
+    const MambaWeights& w;
+    const MambaMixer& p;
+    const int64_t b, segments;
+    const ConvRow conv;
+    Zeros v, mixed, dt;
+    Scratch<float> slopes, states;
+    MambaRow(const MambaWeights& w, int64_t b)
+        : w(w), p(w.p), b(b), segments((p.time + SEGMENT - 1) / SEGMENT),
+          conv{w.conv, p.mapped, p.before + b * (p.taps - 1) * w.D, b}, v(MAMBA_STRIP * w.wide), mixed(MAMBA_STRIP * w.mixed_row),
+          dt(MAMBA_STRIP * w.wide), slopes(MAMBA_STRIP * w.conv.row), states(w.vectors * w.size) {}
+    int64_t steps_from(int64_t begin) const { return p.time - begin < MAMBA_STRIP ? p.time - begin : MAMBA_STRIP; }
+    float* kept(int64_t t, int64_t k) const { return p.kept + ((b * segments + t / SEGMENT) * w.vectors + k) * w.size; }
+    const float* write(int64_t t) const { return mixed.data + t * w.mixed_row + w.R; }
+    const float* read(int64_t t) const { return write(t) + w.N; }
+    void load_states(const float* from, float* to) const {
+        for (int64_t k = 0; k < w.vectors; ++k)
+            for (int64_t n = 0; n < w.N; ++n)
+                store(to + k * w.size + n * LANES,
+                      from ? load_part(from + (b * w.N + n) * w.D + k * LANES, w.D - k * LANES) : Lanes{});
     }
-    const auto some = [&](auto count, int64_t n) {
-        constexpr int64_t G = decltype(count)::value;
-        Lanes state[G], rate[G];
-        for (int64_t g = 0; g < G; ++g) state[g] = load(x + (n + g) * LANES), rate[g] = load(decay + (n + g) * LANES);
+    void store_states(const float* from, float* to) const {
+        for (int64_t k = 0; k < w.vectors; ++k)
+            for (int64_t n = 0; n < w.N; ++n)
+                store_part(to + (b * w.N + n) * w.D + k * LANES, load(from + k * w.size + n * LANES), w.D - k * LANES);
+    }
+    // What the recurrence is given for a strip; with `back` also the slopes of silu.
+    void load_strip(int64_t begin, bool back) {
+        conv.forth(begin, steps_from(begin), [&](int64_t t, int64_t j, int64_t lanes, Lanes, Lanes y) {
+            const Lanes opened = sigmoid(y);
+            store(v.data + t * w.wide + j, first_of(y * opened, lanes));
+            if (back) store(slopes.data + t * w.conv.row + j, opened * (1.0f + y * (1.0f - opened)));
+        });
+        multiply(v.data, w.wide, w.of_v.data, MAMBA_STRIP, w.D, w.M, nullptr, mixed.data, w.mixed_row);
+        multiply(mixed.data, w.mixed_row, w.of_rank.data, MAMBA_STRIP, w.R, w.D, w.bias.data, dt.data, w.wide);
+    }
+    // Forward through one segment for one vector of channels, a few states at a time, which stay in registers. t: in the strip.
+    template <int64_t STATES>
+    void scan_segment(int64_t begin, int64_t t, int64_t steps, int64_t k) {
+        const int64_t N = STATES ? STATES : w.N, first = k * LANES, lanes = w.D - first;
+        const Lanes skip = load(w.skip.data + first);
+        const float* decay = w.decay.data + k * w.size;
+        float* x = states.data + k * w.size;
+        Lanes d[SEGMENT], du[SEGMENT], y[SEGMENT];
         for (int64_t i = 0; i < steps; ++i) {
-            const float *write = row(p.write, c.b, begin + i) + n, *read = row(p.read, c.b, begin + i) + n;
-            Lanes total = y[i];
+            const Lanes u = load(v.data + (t + i) * w.wide + first);
+            d[i] = softplus(load(dt.data + (t + i) * w.wide + first)), du[i] = d[i] * u, y[i] = skip * u;
+        }
+        const auto some = [&](auto count, int64_t n) {
+            constexpr int64_t G = decltype(count)::value;
+            Lanes state[G], rate[G];
+            for (int64_t g = 0; g < G; ++g) state[g] = load(x + (n + g) * LANES), rate[g] = load(decay + (n + g) * LANES);
+            for (int64_t i = 0; i < steps; ++i) {
+                const float *in = write(t + i) + n, *out = read(t + i) + n;
+                Lanes total = y[i];
 #pragma GCC unroll 4
-            for (int64_t g = 0; g < G; ++g) {
-                state[g] = power_of_two(d[i] * rate[g]) * state[g] + write[g] * du[i];
-                total += read[g] * state[g];
+                for (int64_t g = 0; g < G; ++g) {
+                    state[g] = power_of_two(d[i] * rate[g]) * state[g] + in[g] * du[i];
+                    total += out[g] * state[g];
+                }
+                y[i] = total;
             }
-            y[i] = total;
-        }
-        for (int64_t g = 0; g < G; ++g) store(x + (n + g) * LANES, state[g]);
-    };
-    int64_t n = 0;
-    for (; n + 4 <= N; n += 4) some(std::integral_constant<int64_t, 4>(), n);
-    for (; n < N; ++n) some(std::integral_constant<int64_t, 1>(), n);
-    for (int64_t i = 0; i < steps; ++i) {
-        const Lanes gate = c.at(p.gate, begin + i);
-        c.put(p.y, begin + i, y[i] * gate * sigmoid(gate));
-    }
-}
-
-// One row of the batch, a segment at a time for all channels, so that what is read and written stays in the cache.
-template <int64_t STATES>
-void scan_row(const SelectiveScan& p, int64_t b) {
-    const int64_t N = STATES ? STATES : p.states, size = N * LANES, plane = N * p.width;
-    const int64_t blocks = (p.width + LANES - 1) / LANES, segments = (p.time + SEGMENT - 1) / SEGMENT;
-    Scratch<float> memory(2 * blocks * size);
-    float *decays = memory.data, *states = decays + blocks * size;
-    for (int64_t k = 0; k < blocks; ++k) {
-        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
-        load_decay(c, decays + k * size);
-        for (int64_t n = 0; n < N; ++n) store(states + k * size + n * LANES, c.at(p.x0 + b * plane, n));
-    }
-    for (int64_t segment = 0; segment < segments; ++segment) {
-        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.y}) prefetch(*rows, b, (segment + 1) * SEGMENT, p.time, p.width);
-        for (int64_t k = 0; k < blocks; ++k) {
-            const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
-            const float* decay = decays + k * size;
-            float* x = states + k * size;
-            if (p.kept)
-                for (int64_t n = 0; n < N; ++n) c.put(p.kept + (b * segments + segment) * plane, n, load(x + n * LANES));
-            scan_segment(c, segment * SEGMENT, decay, x);
+            for (int64_t g = 0; g < G; ++g) store(x + (n + g) * LANES, state[g]);
+        };
+        int64_t n = 0;
+        for (; n + 4 <= N; n += 4) some(std::integral_constant<int64_t, 4>(), n);
+        for (; n < N; ++n) some(std::integral_constant<int64_t, 1>(), n);
+        for (int64_t i = 0; i < steps; ++i) {
+            const Lanes gate = load_part(row(p.mapped, b, begin + i) + w.D + first, lanes);
+            store_part(row(p.y, b, begin + i) + first, y[i] * gate * sigmoid(gate), lanes);
         }
     }
-    for (int64_t k = 0; k < blocks; ++k) {
-        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
-        for (int64_t n = 0; n < N; ++n) c.put(p.x + b * plane, n, load(states + k * size + n * LANES));
+    void forth() {
+        load_states(p.x0, states.data);
+        for (int64_t begin = 0; begin < p.time; begin += MAMBA_STRIP) {
+            load_strip(begin, false);
+            for (int64_t t = 0, steps = steps_from(begin); t < steps; t += SEGMENT) {
+                ask_for(p.mapped, b, begin + t + MAMBA_STRIP, SEGMENT, p.time, 2 * w.D);
+                ask_for(p.y, b, begin + t + SEGMENT, SEGMENT, p.time, w.D);
+                for (int64_t k = 0; k < w.vectors; ++k) {
+                    if (p.kept) std::memcpy(kept(begin + t, k), states.data + k * w.size, w.size * sizeof(float));
+                    const int64_t some = steps - t < SEGMENT ? steps - t : SEGMENT;
+                    w.N == 16 ? scan_segment<16>(begin + t, t, some, k) : scan_segment<0>(begin + t, t, some, k);
+                }
+            }
+        }
+        store_states(states.data, p.x);
     }
-}
+};
 
-// Backward through one segment for one vector of channels: for each state the steps forth, and back again, so that it
-// stays in registers. carry: the gradient of the state after the segment, and then before it. grad_read, grad_write: for
-// each step and state a vector to be summed over lanes. sums: of decay, and of skip behind it.
-template <int64_t STATES>
-void segment_back(const Channels<STATES>& c, int64_t begin, int64_t end, float* carry, float* grad_read, float* grad_write,
-                  float* sums) {
-    const SelectiveScan& p = c.p;
-    const int64_t N = c.states(), plane = N * p.width, segments = (p.time + SEGMENT - 1) / SEGMENT, steps = end - begin;
-    const float* kept = p.kept + (c.b * segments + begin / SEGMENT) * plane;
-    const Lanes skip = c.at(p.skip, 0);
-    Lanes d[SEGMENT] = {}, du[SEGMENT] = {}, out[SEGMENT] = {}, y[SEGMENT] = {}, grad_du[SEGMENT] = {}, grad_d[SEGMENT] = {};
-    const float *write[SEGMENT], *read[SEGMENT];
-    for (int64_t i = 0; i < SEGMENT; ++i) {  // a segment that is cut short goes on with steps that change nothing
-        const int64_t t = i < steps ? begin + i : begin;
-        write[i] = row(p.write, c.b, t), read[i] = row(p.read, c.b, t);
-        if (i >= steps) continue;
-        const Lanes gate = c.at(p.gate, t);
-        d[i] = softplus(c.at(p.dt, t));
-        du[i] = d[i] * c.at(p.u, t);
-        out[i] = c.at(p.grad_y, t) * gate * sigmoid(gate);
+// The sums of a thread. of_rank: (tiles of R, wide), of dt_proj, transposed. of_v: (tiles of M, wide), of x_proj.
+struct MambaSums {
+    float *conv, *decay, *skip, *bias, *of_rank, *of_v;
+    static int64_t size(const MambaWeights& w) {
+        return w.conv.size() + w.vectors * w.size + 2 * w.wide + (tiles(w.R) + tiles(w.M)) * w.wide;
     }
-    for (int64_t n = 0; n < N; ++n) {
-        const Lanes decay = c.at(p.decay, n) * LOG2_E;
-        Lanes factors[SEGMENT], states[SEGMENT + 1];
-        states[0] = c.at(kept, n);
-#pragma GCC unroll 8
+    MambaSums(const MambaWeights& w, float* data)
+        : conv(data), decay(conv + w.conv.size()), skip(decay + w.vectors * w.size), bias(skip + w.wide), of_rank(bias + w.wide),
+          of_v(of_rank + tiles(w.R) * w.wide) {}
+    void add(const MambaWeights& w) const {
+        const MambaMixer& p = w.p;
+        w.conv.add(conv, p.grad_conv, p.grad_conv_bias);
+        add_to(skip, w.D, p.grad_skip), add_to(bias, w.D, p.grad_dt_bias);
+        for (int64_t m = 0; m < w.M; ++m) add_to(of_v + m * w.wide, w.D, p.grad_x_proj + m * w.D);
+        for (int64_t j = 0; j < w.D; ++j) {
+            for (int64_t r = 0; r < w.R; ++r) p.grad_dt_proj[j * w.R + r] += of_rank[r * w.wide + j];
+            for (int64_t n = 0; n < w.N; ++n) p.grad_decay[n * w.D + j] += decay[j / LANES * w.size + n * LANES + j % LANES];
+        }
+    }
+};
+
+struct MambaRowBack : MambaRow {
+    MambaSums sums;
+    Zeros grad_v, grad_dt, grad_mixed, later;
+    Scratch<float> lanes_of, through, of_rank;  // lanes_of: of read and write, (states, SEGMENT, 2, LANES), to be summed over lanes
+    float* carry = states.data;        // the gradient of the state after the segment, and then before it
+    MambaRowBack(const MambaWeights& w, int64_t b, float* sums)
+        : MambaRow(w, b), sums(w, sums), grad_v(MAMBA_STRIP * w.wide), grad_dt(MAMBA_STRIP * w.wide),
+          grad_mixed(MAMBA_STRIP * w.mixed_row), later(MOST_TAPS * w.conv.row), lanes_of(w.N * SEGMENT * 2 * LANES),
+          through(MAMBA_STRIP * w.wide), of_rank(MAMBA_STRIP * w.mixed_row) {}
+
+    // For each pair of states the steps forth, and back again. A segment that is cut short goes on with steps that change
+    // nothing.
+    template <int64_t STATES>
+    void segment_back(int64_t begin, int64_t t, int64_t steps, int64_t k) {
+        const int64_t N = STATES ? STATES : w.N, first = k * LANES, lanes = w.D - first;
+        const float *start = kept(begin, k), *decays = w.decay.data + k * w.size;
+        const Lanes skip = load(w.skip.data + first);
+        float *of_decay = sums.decay + k * w.size, *carries = carry + k * w.size;
+        Lanes d[SEGMENT], du[SEGMENT], out[SEGMENT], y[SEGMENT], grad_du[SEGMENT], grad_d[SEGMENT], slope[SEGMENT], opened[SEGMENT];
+        const float *in[SEGMENT], *reads[SEGMENT];
         for (int64_t i = 0; i < SEGMENT; ++i) {
-            factors[i] = power_of_two(d[i] * decay);
-            states[i + 1] = factors[i] * states[i] + write[i][n] * du[i];
-            y[i] += read[i][n] * states[i + 1];
+            y[i] = grad_du[i] = grad_d[i] = d[i] = du[i] = out[i] = Lanes{};
+            in[i] = write(i < steps ? t + i : t), reads[i] = read(i < steps ? t + i : t);
+            if (i >= steps) continue;
+            const Lanes gate = load_part(row(p.mapped, b, begin + i) + w.D + first, lanes);
+            const Lanes given = load(dt.data + (t + i) * w.wide + first), e = exponential(-magnitude(given));
+            d[i] = positive(given) + log_of_one_and(e), slope[i] = (given < 0.0f ? e : all(1.0f)) / (1.0f + e);
+            du[i] = d[i] * load(v.data + (t + i) * w.wide + first), opened[i] = sigmoid(gate);
+            out[i] = load_part(row(p.grad_y, b, begin + i) + first, lanes) * gate * opened[i];
         }
-        Lanes grad = load(carry + n * LANES), grad_decay = load(sums + n * LANES);
+        const auto some = [&](auto count, int64_t n) {
+            constexpr int64_t G = decltype(count)::value;
+            Lanes decay[G], factors[SEGMENT][G], before[SEGMENT + 1][G], grad[G], grad_decay[G];
+            for (int64_t g = 0; g < G; ++g) {
+                decay[g] = load(decays + (n + g) * LANES), before[0][g] = load(start + (n + g) * LANES);
+                grad[g] = load(carries + (n + g) * LANES), grad_decay[g] = load(of_decay + (n + g) * LANES);
+            }
 #pragma GCC unroll 8
-        for (int64_t i = SEGMENT - 1; i >= 0; --i) {
-            float *of_read = grad_read + (i * N + n) * LANES, *of_write = grad_write + (i * N + n) * LANES;
-            grad += read[i][n] * out[i];
-            store(of_read, load(of_read) + states[i + 1] * out[i]);
-            store(of_write, load(of_write) + grad * du[i]);
-            grad_du[i] += write[i][n] * grad;
-            grad *= factors[i];
-            const Lanes of_exponent = grad * states[i];
-            grad_decay += of_exponent * d[i];
-            grad_d[i] += of_exponent * decay;
+            for (int64_t i = 0; i < SEGMENT; ++i)
+#pragma GCC unroll 2
+                for (int64_t g = 0; g < G; ++g) {
+                    factors[i][g] = power_of_two(d[i] * decay[g]);
+                    before[i + 1][g] = factors[i][g] * before[i][g] + in[i][n + g] * du[i];
+                    y[i] += reads[i][n + g] * before[i + 1][g];
+                }
+#pragma GCC unroll 8
+            for (int64_t i = SEGMENT - 1; i >= 0; --i)
+#pragma GCC unroll 2
+                for (int64_t g = 0; g < G; ++g) {
+                    float *of_read = lanes_of.data + ((n + g) * SEGMENT + i) * 2 * LANES, *of_write = of_read + LANES;
+                    grad[g] += reads[i][n + g] * out[i];
+                    store(of_read, load(of_read) + before[i + 1][g] * out[i]);
+                    store(of_write, load(of_write) + grad[g] * du[i]);
+                    grad_du[i] += in[i][n + g] * grad[g];
+                    grad[g] *= factors[i][g];
+                    const Lanes of_exponent = grad[g] * before[i][g];
+                    grad_decay[g] += of_exponent * d[i];
+                    grad_d[i] += of_exponent * decay[g];
+                }
+            for (int64_t g = 0; g < G; ++g)
+                store(carries + (n + g) * LANES, grad[g]), store(of_decay + (n + g) * LANES, grad_decay[g]);
+        };
+        int64_t n = 0;
+        for (; n + 2 <= N; n += 2) some(std::integral_constant<int64_t, 2>(), n);
+        if (n < N) some(std::integral_constant<int64_t, 1>(), n);
+        Lanes of_skip = load(sums.skip + first);
+        for (int64_t i = 0; i < steps; ++i) {
+            const int64_t here = (t + i) * w.wide + first;
+            const Lanes u = load(v.data + here), gate = load_part(row(p.mapped, b, begin + i) + w.D + first, lanes);
+            const Lanes given = load_part(row(p.grad_y, b, begin + i) + first, lanes);
+            store_part(row(p.grad_mapped, b, begin + i) + w.D + first,
+                       given * (y[i] + skip * u) * opened[i] * (1.0f + gate * (1.0f - opened[i])), lanes);
+            store(grad_v.data + here, grad_du[i] * d[i] + skip * out[i]);
+            store(grad_dt.data + here, (grad_d[i] * (1.0f / LOG2_E) + grad_du[i] * u) * slope[i]);
+            of_skip += out[i] * u;
         }
-        store(carry + n * LANES, grad), store(sums + n * LANES, grad_decay);
+        store(sums.skip + first, of_skip);
     }
-    Lanes grad_skip = load(sums + N * LANES);
-    for (int64_t i = 0; i < steps; ++i) {
-        const int64_t t = begin + i;
-        const Lanes u = c.at(p.u, t), gate = c.at(p.gate, t), opened = sigmoid(gate);
-        c.put(p.grad_gate, t, c.at(p.grad_y, t) * (y[i] + skip * u) * opened * (1.0f + gate * (1.0f - opened)));
-        c.put(p.grad_u, t, grad_du[i] * d[i] + skip * out[i]);
-        c.put(p.grad_dt, t, (grad_d[i] * (1.0f / LOG2_E) + grad_du[i] * u) * sigmoid(c.at(p.dt, t)));
-        grad_skip += out[i] * u;
-    }
-    store(sums + N * LANES, grad_skip);
-}
-
-template <int64_t STATES>
-void scan_row_back(const SelectiveScan& p, int64_t b, float* sums) {
-    const int64_t N = STATES ? STATES : p.states, size = N * LANES, plane = N * p.width;
-    const int64_t blocks = (p.width + LANES - 1) / LANES;
-    Scratch<float> memory(2 * SEGMENT * size + blocks * size);
-    float *grad_read = memory.data, *grad_write = grad_read + SEGMENT * size;
-    float* carries = grad_write + SEGMENT * size;
-    for (int64_t k = 0; k < blocks; ++k) {
-        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
-        for (int64_t n = 0; n < N; ++n)
-            store(carries + (k * N + n) * LANES, p.grad_x ? c.at(p.grad_x + b * plane, n) : Lanes{});
-    }
-    for (int64_t begin = (p.time - 1) / SEGMENT * SEGMENT; begin >= 0; begin -= SEGMENT) {
-        const int64_t end = begin + SEGMENT < p.time ? begin + SEGMENT : p.time;
-        std::memset(grad_read, 0, 2 * SEGMENT * size * sizeof(float));
-        for (const Rows* rows : {&p.u, &p.dt, &p.gate, &p.grad_y, &p.grad_u, &p.grad_dt, &p.grad_gate})
-            prefetch(*rows, b, begin - SEGMENT, p.time, p.width);
-        const float* kept = p.kept + (b * ((p.time + SEGMENT - 1) / SEGMENT) + begin / SEGMENT - 1) * plane;
-        for (int64_t j = 0; j < plane && begin; j += 16) __builtin_prefetch(kept + j);
-        for (int64_t k = 0; k < blocks; ++k)
-            segment_back(Channels<STATES>{p, b, k * LANES, p.width - k * LANES}, begin, end, carries + k * size, grad_read,
-                         grad_write, sums + k * (size + LANES));
-        for (int64_t t = begin; t < end; ++t)
-            for (int64_t n = 0; n < N; ++n) {
-                row(p.grad_read, b, t)[n] = sum(load(grad_read + ((t - begin) * N + n) * LANES));
-                row(p.grad_write, b, t)[n] = sum(load(grad_write + ((t - begin) * N + n) * LANES));
+    void scan_back(int64_t begin, int64_t t, int64_t steps) {
+        std::memset(lanes_of.data, 0, w.N * SEGMENT * 2 * LANES * sizeof(float));
+        ask_for(p.mapped, b, begin - MAMBA_STRIP, SEGMENT, p.time, 2 * w.D);
+        ask_for(p.grad_y, b, begin - SEGMENT, SEGMENT, p.time, w.D);
+        ask_for(p.grad_mapped, b, begin - SEGMENT, SEGMENT, p.time, 2 * w.D);
+        for (int64_t j = 0; j < w.vectors * w.size && begin; j += 16) __builtin_prefetch(kept(begin - SEGMENT, 0) + j);
+        for (int64_t k = 0; k < w.vectors; ++k)
+            w.N == 16 ? segment_back<16>(begin, t, steps, k) : segment_back<0>(begin, t, steps, k);
+        for (int64_t i = 0; i < steps; ++i)
+            for (int64_t n = 0; n < w.N; ++n) {
+                const float* from = lanes_of.data + (n * SEGMENT + i) * 2 * LANES;
+                float* to = grad_mixed.data + (t + i) * w.mixed_row + w.R + n;
+                to[w.N] = sum(load(from)), to[0] = sum(load(from + LANES));
             }
     }
-    for (int64_t k = 0; k < blocks; ++k) {
-        const Channels<STATES> c{p, b, k * LANES, p.width - k * LANES};
-        for (int64_t n = 0; n < N; ++n) c.put(p.grad_x0 + b * plane, n, load(carries + (k * N + n) * LANES));
-    }
-}
-
-int selective_scan(const SelectiveScan& p) {
-    in_parallel(p.batch, p.threads, [&](int64_t b) { (p.states == 16 ? scan_row<16> : scan_row<0>)(p, b); });
-    return DONE;
-}
-
-// grad_decay and grad_skip must be zeros.
-int selective_scan_back(const SelectiveScan& p) {
-    const int64_t blocks = (p.width + LANES - 1) / LANES, size = (p.states + 1) * LANES;
-    const auto add = [&](const float* sums) {
-        for (int64_t k = 0; k < blocks; ++k)
-            for (int64_t n = 0; n <= p.states; ++n)
-                for (int64_t l = 0, j = k * LANES; l < LANES && j < p.width; ++l, ++j)
-                    (n < p.states ? p.grad_decay + n * p.width : p.grad_skip)[j] += sums[k * size + n * LANES + l];
-    };
-    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        (p.states == 16 ? scan_row_back<16> : scan_row_back<0>)(p, b, sums);
-    }, add);
-    return DONE;
-}
-
-// The convolution. A few steps before the first are read from `before`. Steps are taken PIECE at a time for all channels, so
-// that what is read and written stays in the cache.
-constexpr int64_t MOST_TAPS = 8, PIECE = 64;
-template <class Part>
-void over_pieces(int64_t time, int64_t width, Part part) {
-    for (int64_t begin = 0; begin < time; begin += PIECE)
-        for (int64_t first = 0; first < width; first += LANES) part(begin, begin + PIECE < time ? begin + PIECE : time, first);
-}
-
-template <int64_t TAPS>  // or 0, if it is not known
-struct ConvChannels {
-    const CausalConv& p;
-    const int64_t b, first, lanes;
-    Lanes weights[MOST_TAPS], bias;
-    ConvChannels(const CausalConv& p, int64_t b, int64_t first) : p(p), b(b), first(first), lanes(p.width - first), bias{} {
-        const int64_t count = lanes < LANES ? lanes : LANES;
-        for (int64_t k = 0; k < p.taps; ++k) {
-            float w[LANES] = {};
-            for (int64_t l = 0; l < count; ++l) w[l] = p.weight[(first + l) * p.taps + k];
-            weights[k] = load(w);
+    void run() {
+        load_states(p.grad_x, carry);
+        for (int64_t begin = (p.time - 1) / MAMBA_STRIP * MAMBA_STRIP; begin >= 0; begin -= MAMBA_STRIP) {
+            const int64_t steps = steps_from(begin), M = w.M, R = w.R, wide = w.wide;
+            load_strip(begin, true);
+            for (int64_t t = (steps - 1) / SEGMENT * SEGMENT; t >= 0; t -= SEGMENT)
+                scan_back(begin + t, t, steps - t < SEGMENT ? steps - t : SEGMENT);
+            // Of what dt is made of, by way of a buffer: whole panels are written.
+            multiply(grad_dt.data, wide, w.of_dt.data, MAMBA_STRIP, w.D, R, nullptr, of_rank.data, w.mixed_row);
+            for (int64_t t = 0; t < steps; ++t)
+                std::memcpy(grad_mixed.data + t * w.mixed_row, of_rank.data + t * w.mixed_row, R * sizeof(float));
+            add_rows(grad_dt.data, wide, steps, w.vectors * LANES, sums.bias);
+            accumulate(mixed.data, w.mixed_row, grad_dt.data, wide, steps, R, w.D, sums.of_rank, wide);
+            accumulate(grad_mixed.data, w.mixed_row, v.data, wide, steps, M, w.D, sums.of_v, wide);
+            multiply(grad_mixed.data, w.mixed_row, w.of_mixed.data, MAMBA_STRIP, M, w.D, nullptr, through.data, wide);
+            conv.back(
+                begin, steps, later.data, sums.conv, p.grad_before + b * (p.taps - 1) * w.D,
+                [&](int64_t t, int64_t j, int64_t) {
+                    return (load(grad_v.data + t * wide + j) + load(through.data + t * wide + j)) * load(slopes.data + t * w.conv.row + j);
+                },
+                [&](int64_t t, int64_t j, int64_t lanes, Lanes grad) { store_part(row(p.grad_mapped, b, begin + t) + j, grad, lanes); });
         }
-        if (p.bias) bias = load_some(p.bias + first, lanes);
-    }
-    Lanes input(int64_t t) const {
-        const int64_t past = p.taps - 1;
-        return load_some(t >= 0 ? row(p.u, b, t) + first : p.before + (b * past + t + past) * p.width + first, lanes);
+        store_states(carry, p.grad_x0);
     }
 };
 
-template <int64_t TAPS>
-void conv_channels(const CausalConv& p, int64_t b, int64_t begin, int64_t end, int64_t first) {
-    const ConvChannels<TAPS> c(p, b, first);
-    const int64_t K = TAPS ? TAPS : p.taps;
-    Lanes past[MOST_TAPS] = {};
-    for (int64_t k = 1; k < K; ++k) past[k] = c.input(begin + k - K);
-    for (int64_t t = begin; t < end; ++t) {
-        for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1];
-        past[K - 1] = c.input(t);
-        Lanes y = c.bias;
-        for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
-        store_some(row(p.y, b, t) + first, p.silu ? y * sigmoid(y) : y, c.lanes);
-    }
-}
-
-// sums: of each tap, and of the bias behind them. The last steps before `begin` are gone through once more.
-template <int64_t TAPS>
-void conv_channels_back(const CausalConv& p, int64_t b, int64_t begin, int64_t end, int64_t first, float* sums) {
-    const ConvChannels<TAPS> c(p, b, first);
-    const int64_t K = TAPS ? TAPS : p.taps;
-    Lanes past[MOST_TAPS] = {}, grads[MOST_TAPS] = {}, grad_weights[MOST_TAPS] = {}, grad_bias{};
-    const int64_t start = begin < K - 1 ? 0 : begin - (K - 1), stop = end < p.time ? end : p.time + K - 1;
-    for (int64_t k = 1; k < K; ++k) past[k] = c.input(start + k - K);
-    for (int64_t t = start; t < stop; ++t) {  // grads[k]: of the sum at step t - K + 1 + k
-        for (int64_t k = 0; k + 1 < K; ++k) past[k] = past[k + 1], grads[k] = grads[k + 1];
-        Lanes grad{};
-        if (t < p.time) {
-            past[K - 1] = c.input(t);
-            grad = load_some(row(p.grad_y, b, t) + first, c.lanes);
-            if (p.silu) {
-                Lanes y = c.bias;
-                for (int64_t k = 0; k < K; ++k) y += c.weights[k] * past[k];
-                const Lanes opened = sigmoid(y);
-                grad *= opened * (1.0f + y * (1.0f - opened));
-            }
-            for (int64_t k = 0; k < K && t >= begin; ++k) grad_weights[k] += grad * past[k];
-            if (t >= begin) grad_bias += grad;
-        }
-        grads[K - 1] = grad;
-        if (t < begin) continue;
-        Lanes grad_u{};
-        for (int64_t k = 0; k < K; ++k) grad_u += c.weights[K - 1 - k] * grads[k];
-        const int64_t step = t - K + 1;  // all that it reached is known now
-        store_some(step >= 0 ? row(p.grad_u, b, step) + first : p.grad_before + (b * (K - 1) + t) * p.width + first, grad_u,
-                   c.lanes);
-    }
-    for (int64_t k = 0; k < K; ++k) store(sums + k * LANES, load(sums + k * LANES) + grad_weights[k]);
-    store(sums + K * LANES, load(sums + K * LANES) + grad_bias);
-}
-
-int causal_conv(const CausalConv& p) {
+int mamba_mixer(const MambaMixer& p) {
     if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
-    in_parallel(p.batch, p.threads, [&](int64_t b) {
-        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
-            (p.taps == 4 ? conv_channels<4> : conv_channels<0>)(p, b, begin, end, first);
-        });
-    });
+    const MambaWeights w(p, false);
+    in_parallel(p.batch, p.threads, [&](int64_t b) { MambaRow(w, b).forth(); });
     return DONE;
 }
 
-// grad_weight and grad_bias must be zeros.
-int causal_conv_back(const CausalConv& p) {
+// The gradients of all weights must be zeros.
+int mamba_mixer_back(const MambaMixer& p) {
     if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
-    const int64_t blocks = (p.width + LANES - 1) / LANES, size = (p.taps + 1) * LANES;
-    const auto add = [&](const float* sums) {
-        for (int64_t k = 0; k < blocks; ++k)
-            for (int64_t l = 0, j = k * LANES; l < LANES && j < p.width; ++l, ++j) {
-                for (int64_t tap = 0; tap < p.taps; ++tap)
-                    p.grad_weight[j * p.taps + tap] += sums[k * size + tap * LANES + l];
-                if (p.grad_bias) p.grad_bias[j] += sums[k * size + p.taps * LANES + l];
-            }
-    };
-    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
-            (p.taps == 4 ? conv_channels_back<4> : conv_channels_back<0>)(p, b, begin, end, first, sums + first / LANES * size);
-        });
-    }, add);
-    return DONE;
-}
-
-// The maps of four numbers to four: lane l of the result takes from each of the four lanes around it.
-struct QuadWeights {
-    Lanes of[4];  // of[j], lane l: what the j-th of its four gives it
-    QuadWeights(const float* weight, int64_t first, int64_t width, bool transposed) {
-        for (int64_t j = 0; j < 4; ++j) {
-            float w[LANES] = {};
-            for (int64_t l = 0; l < LANES && first + l < width; ++l)
-                w[l] = weight[(first + l) / 4 * 16 + (transposed ? j * 4 + l % 4 : l % 4 * 4 + j)];
-            of[j] = load(w);
-        }
-    }
-};
-template <int J>
-LATCHWORK_INLINE Lanes quad(Lanes a) {
-#if defined(__AVX512F__)
-    return _mm512_maskz_permute_ps(0xffff, a, J * 0x55);
-#elif defined(__AVX__)
-    return _mm256_permute_ps(a, J * 0x55);
-#else
-    return Lanes{a[J], a[J], a[J], a[J]};
-#endif
-}
-LATCHWORK_INLINE Lanes apply(const QuadWeights& w, Lanes a) {
-    return w.of[0] * quad<0>(a) + w.of[1] * quad<1>(a) + w.of[2] * quad<2>(a) + w.of[3] * quad<3>(a);
-}
-
-// One vector of channels of one row of the batch; with grad_y the way back, and then sums are those of the weight.
-inline void quads_channels(const Quads& p, int64_t b, int64_t begin, int64_t end, int64_t first, float* sums) {
-    const bool back = p.grad_y.data;
-    const QuadWeights w(p.weight, first, p.width, back);
-    const int64_t lanes = p.width - first;
-    Lanes of_weight[4] = {};
-    for (int64_t t = begin; t < end; ++t) {
-        const Lanes given = load_some(row(back ? p.grad_y : p.u, b, t) + first, lanes);
-        store_some(row(back ? p.grad_u : p.y, b, t) + first, apply(w, given), lanes);
-        if (!back) continue;
-        const Lanes u = load_some(row(p.u, b, t) + first, lanes);
-        of_weight[0] += given * quad<0>(u), of_weight[1] += given * quad<1>(u);
-        of_weight[2] += given * quad<2>(u), of_weight[3] += given * quad<3>(u);
-    }
-    for (int64_t j = 0; j < 4 && back; ++j) store(sums + j * LANES, load(sums + j * LANES) + of_weight[j]);
-}
-
-int quads(const Quads& p) {
-    const int64_t blocks = (p.width + LANES - 1) / LANES, size = 4 * LANES;
-    const auto add = [&](const float* sums) {
-        for (int64_t j = 0; j < 4 * p.width && p.grad_y.data; ++j) {
-            const int64_t channel = j / 4, from = channel / LANES * size + j % 4 * LANES + channel % LANES;
-            p.grad_weight[channel / 4 * 16 + channel % 4 * 4 + j % 4] += sums[from];
-        }
-    };
-    with_sums(p.batch, p.threads, blocks * size, [&](int64_t b, float* sums) {
-        over_pieces(p.time, p.width, [&](int64_t begin, int64_t end, int64_t first) {
-            quads_channels(p, b, begin, end, first, sums + first / LANES * size);
-        });
-    }, add);
+    const MambaWeights w(p, true);
+    with_sums(p.batch, p.threads, MambaSums::size(w), [&](int64_t b, float* sums) { MambaRowBack(w, b, sums).run(); },
+              [&](float* sums) { MambaSums(w, sums).add(w); });
     return DONE;
 }
 
 }  // namespace LATCHWORK_ISA
 
-ENTRY(quads, Quads)
-ENTRY(selective_scan, SelectiveScan)
-ENTRY(selective_scan_back, SelectiveScan)
-ENTRY(causal_conv, CausalConv)
-ENTRY(causal_conv_back, CausalConv)
+ENTRY(mamba_mixer, MambaMixer)
+ENTRY(mamba_mixer_back, MambaMixer)
