@@ -170,6 +170,15 @@ def _layers(device: torch.device) -> Iterator[tuple[str, MinMaxLayer, Tensor, St
         yield name, layer.to(device), u.to(device), state.to(device), reset.to(device)
 
 
+def _wholes(device: torch.device) -> Iterator[Case]:
+    def compute(layer: MinMaxLayer, u: Tensor, state: State, reset: Tensor) -> list[Tensor]:
+        after = layer(u, state, reset=reset)[1]
+        return [after.x.detach(), after.conv.detach(), *_differentiate(lambda u: layer(u, state, reset=reset)[0], u)]
+
+    for name, layer, u, state, reset in _layers(device):
+        yield Case(name, partial(compute, layer, u, state, reset), exact=0)
+
+
 def _drives(device: torch.device) -> Iterator[Case]:
     def compute(layer: MinMaxLayer, u: Tensor, first: Tensor) -> list[Tensor]:
         parts = (layer.conv, layer.ffn, layer.neuron.projection)
@@ -247,6 +256,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[torch.device], Iterator[Case]]]] = { 
     "selection": ("moves", lambda device: _moves(device, sends=False)),
     "transformation": ("moves", lambda device: _moves(device, sends=True)),
     "choice": ("choice", _choices),
+    "layer": ("layer", _wholes),
     "layer before its recurrence": ("layer", _drives),
     "layer from its recurrence on": ("layer", _responses),
     "head and loss": ("cross_entropy", _losses),
