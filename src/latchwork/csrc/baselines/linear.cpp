@@ -172,12 +172,14 @@ struct PreparedLinear {
         Strip::fill_up(room, X, rows);
         return Strip(room, X);
     }
-    // One block of columns of the product of some rows, straight to its place if what is written behind it comes later.
-    void multiply_into(const Strip& x, int64_t at, int64_t rows, bool last, const float* w, int64_t k, int64_t n, const float* b,
-                       int64_t h, float* to, float* room) const {
+    // One block of columns of the product of some rows, straight to its place if what is written behind it comes later: if
+    // the rows that follow, `behind`, are that long.
+    void multiply_into(const Strip& x, int64_t at, int64_t rows, int64_t behind, const float* w, int64_t k, int64_t n,
+                       const float* b, int64_t h, float* to, float* room) const {
         const int64_t to_row = blocks * n, size = padded(n);
         float* place = to + at * to_row + h * n;
-        if (rows == BLOCK && !last && blocks == 1) return multiply(x.data, x.row, w, rows, k, n, b, place, to_row);
+        if (rows == BLOCK && behind * to_row >= PANEL && blocks == 1)
+            return multiply(x.data, x.row, w, rows, k, n, b, place, to_row);
         multiply(x.data + h * k, x.row, w, round_up(rows, ROWS), k, n, b, room, size);
         for (int64_t r = 0; r < rows; ++r) std::memcpy(place + r * to_row, room + r * size, n * sizeof(float));
     }
@@ -190,7 +192,7 @@ struct PreparedLinear {
             const int64_t rows = end - at < BLOCK ? end - at : BLOCK;
             const Strip x = inputs(at, rows, room, hats, scales, mask);
             for (int64_t h = 0; h < blocks && p.weight; ++h)
-                multiply_into(x, at, rows, at + rows == end, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
+                multiply_into(x, at, rows, end - at - rows, weight.data + h * packed, K, N, bias.data + h * N_row, h, p.y, out);
             for (int64_t r = 0; r < rows; ++r) finish(at + r, p.weight ? nullptr : x.data + r * x.row, mask);
         }
     }
@@ -237,7 +239,7 @@ struct PreparedLinear {
                 if (!dressing.plain)
                     multiply(grad.data, grad.row, w, round_up(rows, ROWS), N, K, nullptr, out, X);
                 else if (p.grad_x.data)
-                    multiply_into(grad, at, rows, at + rows == end, w, N, K, nullptr, h, static_cast<float*>(p.grad_x.data), out);
+                    multiply_into(grad, at, rows, end - at - rows, w, N, K, nullptr, h, static_cast<float*>(p.grad_x.data), out);
             }
             if (p.grad_bias) add_rows(grad.data, grad.row, rows, round_up(blocks * N, LANES), of_bias);
             for (int64_t r = 0; r < rows && !dressing.plain; ++r) {
