@@ -47,7 +47,7 @@ ZOO: dict[str, Plan] = {
         ProofProtocol(steps=400, length=32, tokens=1024, learning_rate=0.01, later_rate=0.005),
     ),
 }
-# Units of places, each a machine: two of four states here, where latches of degree one come to no proof (attempts.json).
+# Units of places, each a machine: here two of four states. Latches of degree one come to no proof (attempts.json).
 OF_PLACES: dict[str, tuple[str, NetworkPlan]] = {
     "sequences-3": ("sequences(3)", NetworkPlan(degree=6, units=16, d_model=64, rounds=20)),
 }
