@@ -23,6 +23,7 @@ from latchwork import MinMaxRNC_LM
 from latchwork.automata import Machine, certify
 from latchwork.automata.findings import Counterexample, Proof
 from latchwork.automata.prune import freeze_moves, graft, keep_followers, prune_states
+from latchwork.automata.settle import settle_choices
 from latchwork.evaluation.streaming import evaluate
 from latchwork.files import read_json, write_text
 from latchwork.seeds import seed_everything
@@ -288,7 +289,8 @@ def prune_and_certify(
 ) -> tuple[MinMaxRNC_LM, Record]:
     """Without its idle units, and after some more training: is the network right on all words?"""
     began, practised = time.monotonic(), 0
-    smaller = find_followers(model, *dense.sample("validation", seed, WORDS, LENGTH))
+    words = dense.sample("validation", seed, WORDS, LENGTH)
+    smaller = find_followers(model, *words)
     follows = smaller is not None
     if smaller is None:
         tune = short_words(curriculum)
@@ -303,7 +305,8 @@ def prune_and_certify(
         if number and not follows:
             smaller.requires_grad_(True)  # it is not only how the states are read that is wrong
         learning = learn_by_length(smaller, task, tune, seed=1000 * (number + 1) + seed)
-        found = certify(smaller.eval(), Machine.from_task(dense), no_answer=dense.vocabulary)
+        settle_choices(smaller.eval(), words.tokens)
+        found = certify(smaller, Machine.from_task(dense), no_answer=dense.vocabulary)
         rounds.append({"steps": learning.steps, "right": learning.learnt, "result": type(found).__name__.lower()})
         if isinstance(found, Proof):
             rounds[-1].update(states=found.states, margin=round(found.margin, 3))

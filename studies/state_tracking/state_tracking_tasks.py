@@ -14,18 +14,23 @@ from latchwork.baselines.mamba import Mamba
 from latchwork.baselines.recurrent import Recurrent
 from latchwork.baselines.slstm import SLSTM
 from latchwork.baselines.transformer import Transformer
+from latchwork.learning.networks import one_hot_start
 from latchwork.tasks import Task
 
 
 @dataclass(frozen=True)
 class Units:
-    """Of our layer: how its units move their levels, how many levels each has, how many units; how many layers."""
+    """Of our layer: how its units move their levels, how many levels each has, how many units; how many layers.
+
+    start: "levels", one of its own at every place; "one_hot", one level at the first place.
+    """
 
     form: str
     degree: int
     units: int = 16
     d_model: int = 128
     layers: int = 1
+    start: str = "levels"
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,14 @@ PROBLEMS = {
         Problem("word_problem(A4xZ5)", Units("selection", 5), threshold=0.8, patience=200),
         # Z2 as well as A5 is a part of a unit of degree 5; one of degree 7 for both at once was not learnt
         Problem("word_problem(A5xZ2)", Units("selection", 5), threshold=0.8, patience=300),
-        Problem("word_problem(S6, generators)", Units("selection", 6)),
+        # A unit with one level follows one of the six points, and five of them tell all 720 elements apart. Units that
+        # move six levels at once learn short words by heart.
+        Problem(
+            "word_problem(S6, generators)",
+            Units("transformation", 8, 32, start="one_hot"),
+            threshold=0.9,
+            patience=300,
+        ),
         Problem("word_problem(D4)", Units("selection", 4)),
         Problem("cyclic(2)", Units("transformation", 2, 2)),
         Problem("cyclic(3)", Units("selection", 3)),
@@ -109,7 +121,10 @@ def make_ours(vocabulary: int, units: Units, **changes: Any) -> MinMaxRNC_LM:
     config = MinMaxRNCLMConfig.state_tracking(
         units.degree, units.units, reset_form=units.form, d_model=units.d_model, n_layers=units.layers, **changes
     )
-    return MinMaxRNC_LM(vocabulary, config)
+    model = MinMaxRNC_LM(vocabulary, config)
+    if units.start == "one_hot":
+        one_hot_start(model)
+    return model
 
 
 def make_model(name: str, task: Task, units: Units) -> nn.Module:

@@ -7,8 +7,9 @@ from latchwork.baselines import make_baseline
 from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
 from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.gru_scan import gru_scan
-from latchwork.baselines.kernel import takes
-from latchwork.baselines.linear import Norm, linear
+from latchwork.baselines.kernel import LinearMap, takes
+from latchwork.baselines.kernel import run as run_kernel
+from latchwork.baselines.linear import Norm, given, linear
 from latchwork.baselines.mamba_mixer import KERNEL_SEGMENT, mamba_mixer
 from latchwork.baselines.mamba_mixer import MixerWeights as MambaWeights
 from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
@@ -238,6 +239,17 @@ def test_a_strided_input_is_read_where_it_stands():
     y, after = causal_conv(module, both[..., 6:], torch.zeros(2, 3, 6))
     torch.testing.assert_close(y, causal_conv(module, both[..., 6:].clone(), torch.zeros(2, 3, 6))[0])
     assert torch.equal(after, both[:, -3:, 6:])
+
+
+@pytest.mark.parametrize("outputs", [2, 4, 8, 15])
+@pytest.mark.parametrize("rows", [97, 98, 193, 14500])
+def test_a_linear_map_writes_nothing_behind_its_last_row(rows, outputs):
+    x, weight = normal(rows, 30), normal(outputs, 30)
+    memory = torch.full((rows * outputs + 64,), 7.0)
+    values = given((x, weight, *[None] * 7), (0.0, 1, False, "silu", False, 0.0, False))
+    run_kernel("linear", LinearMap, **values, y=memory[: rows * outputs].view(rows, outputs))
+    torch.testing.assert_close(memory[: rows * outputs].view(rows, outputs), x @ weight.T)
+    assert (memory[rows * outputs :] == 7).all()
 
 
 def test_a_second_derivative_is_an_error_that_says_so():

@@ -17,19 +17,19 @@ each input that comes up, and must be within its bounds.
 Why it holds for a network as run. What differs from run to run (batch sizes, threads, chunks, fused kernels) is the
 order of sums, and with it the rounding of the drives r and s before they are put on the grid, of gates and logits.
 `precision` says which runs are meant. For each drive, each of finitely many, an interval is computed that holds what
-any run in that precision may come to, whatever the order of its sums (automata/bounds.py); and every grid point that
-the interval touches is followed. So, by induction over the steps: the states of any run at any step are among those
-visited there, its layers' inputs are within the radii carried along, and its answer is the machine's, since the right
-logit, less its radius, exceeds every other, plus its own. Intervals are kept apart for each entry, as if roundings were
-independent: more runs are covered than there are. Not covered: bfloat16, TF32 and int8, which round more coarsely, and
-dropout; nor is faulty arithmetic.
+any run in that precision may come to, whatever the order of its sums (automata/bounds.py); and every grid point, or
+choice, that the interval touches is followed from each state that these move to different ones. So, by induction over
+the steps: the states of any run at any step are among those visited there, its layers' inputs are within the radii
+carried along, and its answer is the machine's, since the right logit, less its radius, exceeds every other, plus its
+own. Intervals are kept apart for each entry, as if roundings were independent: more runs are covered than there are.
+Not covered: bfloat16, TF32 and int8, which round more coarsely, and dropout; nor is faulty arithmetic.
 
 Unknown comes back if: a part is not as made; the network has no levels, or parts that this knows no bounds of; a
-drive's interval touches the boundaries of too many entries at once, or more than one of a single entry; there are more
-states, or larger tables, than allowed; an answer is right, but rounding may lead to another; a number may overflow.
-`advice` then says what to do. The bounds of float32 are wide. Where they are too wide, `precision="float64"` with a
-tolerance still proves every run whose drives and logits are within that tolerance of exact; `float32_seen` then says
-what one float32 run of every layer at every input came to, which is evidence for float32, but no proof.
+drive's interval leads from one state to too many others, or past a whole step of the grid; there are more states, or
+larger tables, than allowed; an answer is right, but rounding may lead to another; a number may overflow. `advice` then
+says what to do. The bounds of float32 are wide. Where they are too wide, `precision="float64"` with a tolerance still
+proves every run whose drives and logits are within that tolerance of exact; `float32_seen` then says what one float32
+run of every layer at every input came to, which is evidence for float32, but no proof.
 """
 
 from __future__ import annotations

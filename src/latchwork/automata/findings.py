@@ -22,8 +22,8 @@ class Proof:
     bound: how far a drive or logit of such a run may be off by rounding, at most. float32_seen: how far those of one
     run in float32 were off, of every layer at every pair of inputs that it can see. margin: the smallest distance
     between the right logit and the next. states: pairs of states of network and machine. inputs, drives: of each
-    layer, how many inputs it can see, and how many pairs of them. both_sides: drives that were followed on both sides
-    of a boundary. longest: steps after which nothing new came.
+    layer, how many inputs it can see, and how many pairs of them. both_sides: entries of drives that rounding
+    may take across a boundary, or to another choice. longest: steps after which nothing new came.
     """
 
     states: int

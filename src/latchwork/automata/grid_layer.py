@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from latchwork.automata import bounds
-from latchwork.automata.moves import TooUnsure, make_moves
+from latchwork.automata.moves import Choices, TooUnsure, make_moves
 from latchwork.automata.rows import Rows
 from latchwork.modules.layer import MinMaxLayer
 
 Array = numpy.ndarray
 ROWS = 4096  # rows evaluated at once
-MOST_SIDES = 64  # ways to round one drive that are followed
+MOST_SIDES = 64  # ways to round one drive that are followed from one state
 ENTRY = 256  # bytes of an entry of a dictionary, about
 
 
@@ -33,10 +33,12 @@ class GridLayer:
         self.levels = max(each.levels for each in self.moves)
         self.u, self.radius = Rows(neuron.d_model), Rows(1)  # inputs by number
         self.small = Rows(neuron.d_model, numpy.float32)  # the same inputs as float32 computes them
-        self.first: dict[int, tuple[int, int]] = {}  # pair -> its first row below, and how many it has
+        self.row: dict[int, int] = {}  # pair -> its row below
         self.chosen = Rows(sum(each.entries for each in self.moves), numpy.uint8)  # see automata/moves.py
         gates = neuron.d_state if self.gated else 0
         self.gate, self.gate_radius, self.now = Rows(gates), Rows(gates), Rows(1, numpy.int64)
+        self.unsure: dict[int, list[tuple[int, Array]]] = {}  # row -> entries where several options are possible
+        self.is_unsure = Rows(1, numpy.bool_)  # by row
         self.both_sides = 0
         self.bound = self.seen_error = 0.0
         nothing = torch.zeros(1, neuron.d_model)
@@ -51,21 +53,23 @@ class GridLayer:
     def check_size(self) -> None:
         """Raise TooLarge if the tables are."""
         tables = (self.u, self.radius, self.small, self.chosen, self.gate, self.gate_radius, self.now)
-        size = sum(each.nbytes for each in tables) + ENTRY * (len(self.u) + len(self.first))
+        size = sum(each.nbytes for each in tables) + ENTRY * (
+            len(self.u) + len(self.row) + len(self.unsure) + self.both_sides
+        )
         if size > self.max_bytes:
             raise TooLarge(
-                f"a layer's tables, of {len(self.u) - 1:,} inputs and {len(self.first):,} pairs of them so far, take "
+                f"a layer's tables, of {len(self.u) - 1:,} inputs and {len(self.row):,} pairs of them so far, take "
                 f"{size:,} bytes, more than max_bytes, which is {self.max_bytes:,}"
             )
 
-    def drives(self, before: Array, now: Array) -> tuple[Array, Array]:
-        """For pairs of inputs, by number: the first row of chosen, gate and now, and how many rows there are."""
+    def drives(self, before: Array, now: Array) -> Array:
+        """For pairs of inputs, by number: the row of chosen, gate and now."""
         keys, places = numpy.unique(before.astype(numpy.int64) << 32 | now, return_inverse=True)
-        missing = [key for key in keys.tolist() if key not in self.first]
+        missing = [key for key in keys.tolist() if key not in self.row]
         for start in range(0, len(missing), ROWS):
             self._compute(missing[start : start + ROWS])
-        found = numpy.array([self.first[key] for key in keys.tolist()])
-        return found[places, 0], found[places, 1]
+        found: Array = numpy.array([self.row[key] for key in keys.tolist()])[places]
+        return found
 
     def _compute(self, keys: list[int]) -> None:
         before, now = numpy.array(keys) >> 32, numpy.array(keys) & 0xFFFFFFFF
@@ -84,25 +88,28 @@ class GridLayer:
             radius[:, : sum(widths)].split_with_sizes(widths, 1),
             strict=True,
         )
-        sides = [each.sides(part, off + self.tolerance, self.unit) for each, part, off in pieces]
-        lower, upper = (numpy.concatenate(each, 1) for each in zip(*sides, strict=True))
-        unsure = lower != upper
-        entries = unsure.sum(1)
-        if 2 ** int(entries.max()) > MOST_SIDES:
-            raise TooUnsure(f"rounding may take {entries.max()} entries of one drive across a boundary at once")
-        self.both_sides += int(entries.sum())
-        counts = 2**entries
-        ends = len(self.chosen) + numpy.cumsum(counts)
-        self.first.update(zip(keys, zip((ends - counts).tolist(), counts.tolist(), strict=True), strict=True))
-        again = numpy.repeat(numpy.arange(len(keys)), counts)
-        side = numpy.arange(len(again)) - numpy.repeat(ends - counts - len(self.chosen), counts)
-        bit = numpy.maximum(unsure.cumsum(1)[again] - 1, 0)  # the k-th unsure entry takes its side by the k-th bit
-        chosen = numpy.where(unsure[again] & (side[:, None] >> bit & 1 == 1), upper[again], lower[again])
-        self.chosen.add(chosen)
-        self.gate.add(z[:, sum(widths) :].numpy()[again])
-        self.gate_radius.add(radius[:, sum(widths) :].numpy()[again])
-        self.now.add(now[again, None])
+        choices = [each.choices(part, off + self.tolerance, self.unit) for each, part, off in pieces]
+        first = len(self.chosen)
+        self.row.update(zip(keys, range(first, first + len(keys)), strict=True))
+        self._keep_unsure(choices, first)
+        self.chosen.add(numpy.concatenate([each.first for each in choices], 1))
+        self.gate.add(z[:, sum(widths) :].numpy())
+        self.gate_radius.add(radius[:, sum(widths) :].numpy())
+        self.now.add(now[:, None])
+        self.is_unsure.add(numpy.array([[row in self.unsure] for row in range(first, first + len(keys))]))
         self.check_size()
+
+    def _keep_unsure(self, choices: list[Choices], first: int) -> None:
+        """The entries of some more rows, of which the first has this number, where several options are possible."""
+        begin = 0
+        for moves, each in zip(self.moves, choices, strict=True):
+            if len(each.row):
+                places, starts = numpy.unique(each.row * moves.entries + each.entry, return_index=True)
+                for place, options in zip(places.tolist(), numpy.split(each.option, starts[1:]), strict=True):
+                    row, entry = divmod(place, moves.entries)
+                    self.unsure.setdefault(first + row, []).append((begin + entry, options))
+                self.both_sides += len(places)
+            begin += moves.entries
 
     def _bounded(self, numbers: Array) -> bounds.Bounded:
         return bounds.Bounded(torch.from_numpy(self.u[numbers]), torch.from_numpy(self.radius[numbers]), self.unit)
@@ -127,11 +134,50 @@ class GridLayer:
         found: Array = rows if self.gated else self.now[rows][:, 0]
         return found
 
-    def recur(self, rows: Array, x: Array) -> Array:
-        """The states that follow x at rows of `drives`, all as numbers."""
+    def follow(self, rows: Array, x: Array) -> tuple[Array, Array]:
+        """The states that may follow x at rows of `drives`, all as numbers; and, of each, the place of its x."""
+        unsure = self.is_unsure[rows][:, 0]
+        if not unsure.any():
+            return numpy.arange(len(rows)), self.recur(self.chosen[rows], x)
+        places = numpy.flatnonzero(unsure)
+        places = places[rows[places].argsort(kind="stable")]
+        numbers, starts = numpy.unique(rows[places], return_index=True)
+        origins, chosen = [numpy.flatnonzero(~unsure)], [self.chosen[rows[~unsure]]]
+        for row, here in zip(numbers.tolist(), numpy.split(places, starts[1:]), strict=True):
+            origin, found = self._all_chosen(row, x[here])
+            origins.append(here[origin])
+            chosen.append(found)
+        together = numpy.concatenate(origins)
+        order = together.argsort(kind="stable")
+        return together[order], self.recur(numpy.concatenate(chosen)[order], x[together[order]])
+
+    def _all_chosen(self, row: int, x: Array) -> tuple[Array, Array]:
+        """All that may be chosen at a row, where states x move by it to others; and, of each, the place of its x."""
+        origin, chosen = numpy.arange(len(x)), self.chosen[numpy.full(len(x), row)]
+        for entry, options in self.unsure[row]:
+            decides = self._decides(entry, options, x)[origin]
+            counts = numpy.where(decides, len(options), 1)
+            again = numpy.repeat(numpy.arange(len(origin)), counts)
+            side = numpy.arange(len(again)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+            origin, chosen, decides = origin[again], chosen[again], decides[again]
+            chosen[decides, entry] = options[side[decides]]
+            if numpy.bincount(origin).max(initial=0) > MOST_SIDES:
+                raise TooUnsure(f"rounding may lead from one state to more than {MOST_SIDES} others at once")
+        return origin, chosen
+
+    def _decides(self, entry: int, options: Array, x: Array) -> Array:
+        """Whether it depends on which of the options is chosen at an entry where states x move."""
+        for moves, part in zip(self.moves, self._split(x), strict=True):
+            if entry < moves.entries:
+                return moves.decides(entry, options, part)
+            entry -= moves.entries
+        raise IndexError(entry)
+
+    def recur(self, chosen: Array, x: Array) -> Array:
+        """The states that follow x by what is chosen, all as numbers."""
         ends = numpy.cumsum([each.entries for each in self.moves])[:-1]
-        chosen = numpy.split(self.chosen[rows], ends, 1)
-        return self._join([each.recur(*parts) for each, *parts in zip(self.moves, chosen, self._split(x), strict=True)])
+        parts = zip(self.moves, numpy.split(chosen, ends, 1), self._split(x), strict=True)
+        return self._join([each.recur(*part) for each, *part in parts])
 
     def values(self, x: Array) -> Tensor:
         """What the states x are, in float64."""

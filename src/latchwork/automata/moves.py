@@ -1,12 +1,14 @@
 """How a drive moves the states of a cell, each state being one of finitely many and so a small number.
 
-A drive is a row of `project`'s z, an interval for each entry. What a run makes of it are a few numbers again, `chosen`;
-where the interval leaves two of them possible, both are followed.
+A drive is a row of `project`'s z, an interval for each entry. What a run makes of it are a few numbers again, `chosen`.
+Where the interval leaves several of them possible, all are followed from each state that they move to different ones
+(`decides`): a unit that holds one level at one place moves by the choice of that place alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -24,6 +26,24 @@ class TooUnsure(Exception):
     """Rounding may lead to more moves than are followed."""
 
 
+class Choices(NamedTuple):
+    """What rows of drives may choose: `first` (rows, entries), and where more is possible, each of `options` too.
+
+    row, entry, option: of all that is possible where there are several, the first one among them.
+    """
+
+    first: Array
+    row: Array
+    entry: Array
+    option: Array
+
+    @staticmethod
+    def of(possible: Array) -> Choices:
+        """possible: (rows, entries, options), at least one of each entry's options."""
+        several = possible & (possible.sum(-1, keepdims=True) > 1)
+        return Choices(possible.argmax(-1).astype(numpy.uint8), *numpy.nonzero(several))
+
+
 class GridMoves:
     """Of plain units on a grid: a state's number is its level, and chosen are the levels of r and s."""
 
@@ -34,12 +54,22 @@ class GridMoves:
         self.grid = numpy.array([(2 * i - (self.levels - 1)) / (self.levels - 1) for i in range(self.levels)])
         self._starts = level(wide, self.levels), level(x0, self.levels)
 
-    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
-        """The two rows of what may be chosen, equal where it is sure."""
+    def choices(self, z: Tensor, radius: Tensor, unit: float) -> Choices:
+        """What may be chosen."""
         lower, upper = possible_levels(z, radius, self.levels, unit)
         if (upper - lower).max(initial=0) > 1:
             raise TooUnsure("a drive may be off by more than a step of the grid")
-        return lower, upper
+        row, entry = numpy.nonzero(lower != upper)
+        both = numpy.stack([lower[row, entry], upper[row, entry]], 1).flatten()
+        return Choices(lower, row.repeat(2), entry.repeat(2), both)
+
+    def decides(self, entry: int, options: Array, x: Array) -> Array:
+        """Of states x (rows, size), whether it depends on which of the options is chosen where they move."""
+        if entry >= self.size * self.degree:  # s
+            return numpy.ones(len(x), bool)
+        row, column = divmod(entry, self.degree)
+        found: Array = x[:, row // self.degree * self.degree + column] > options.min()  # what min(r, x) differs for
+        return found
 
     def recur(self, chosen: Array, x: Array) -> Array:
         """The states that follow x."""
@@ -77,9 +107,17 @@ class SelectionMoves:
         self.width, self.entries, self.levels = cell.width, cell.size, cell.degree
         self.x0 = start.double().numpy()
 
-    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
-        """The two rows of what may be chosen, equal where it is sure."""
-        return possible_choices(self._logits(z - radius), self._logits(z + radius))
+    def choices(self, z: Tensor, radius: Tensor, unit: float) -> Choices:
+        """What may be chosen."""
+        return Choices.of(possible_choices(self._logits(z - radius), self._logits(z + radius)))
+
+    def decides(self, entry: int, options: Array, x: Array) -> Array:
+        """Of states x (rows, size), whether it depends on which of the options is chosen where they move."""
+        n = self.degree
+        taken = x[:, entry // n * n + numpy.minimum(options, n - 1)]
+        taken = numpy.where(options == n, entry % n, taken)
+        found: Array = (taken != taken[:, :1]).any(1)
+        return found
 
     def _logits(self, z: Tensor) -> Tensor:
         """(rows, size, degree + 1), those of taking x0 last."""
@@ -120,10 +158,18 @@ class TransformationMoves:
             [numpy.searchsorted(row, unit) for row, unit in zip(self.table, units.numpy(), strict=True)]
         )
 
-    def sides(self, z: Tensor, radius: Tensor, unit: float) -> tuple[Array, Array]:
-        """The two rows of what may be chosen, equal where it is sure."""
+    def choices(self, z: Tensor, radius: Tensor, unit: float) -> Choices:
+        """What may be chosen."""
         shape = (len(z), self.size, self.degree)
-        return possible_choices((z - radius).reshape(shape), (z + radius).reshape(shape))
+        return Choices.of(possible_choices((z - radius).reshape(shape), (z + radius).reshape(shape)))
+
+    def decides(self, entry: int, options: Array, x: Array) -> Array:
+        """Of states x (rows, size), whether it depends on which of the options is chosen where they move.
+
+        Where 0 goes makes no difference: the largest of what meets stays, and what none goes to is 0.
+        """
+        found: Array = x[:, entry] > 0
+        return found
 
     def recur(self, chosen: Array, x: Array) -> Array:
         """The states that follow x."""
@@ -172,13 +218,10 @@ def why_not(cells: Iterable[nn.Module]) -> str | None:
     return None
 
 
-def possible_choices(low: Tensor, high: Tensor) -> tuple[Array, Array]:
-    """Of logits from low to high (..., K) the first and the last that may be the largest."""
-    possible = (high >= low.amax(-1, keepdim=True)).numpy()
-    if possible.sum(-1).max(initial=0) > 2:
-        raise TooUnsure("more than two choices of a row are so near to each other that rounding decides")
-    first, last = possible.argmax(-1), low.shape[-1] - 1 - possible[..., ::-1].argmax(-1)
-    return first.astype(numpy.uint8), last.astype(numpy.uint8)
+def possible_choices(low: Tensor, high: Tensor) -> Array:
+    """Of logits from low to high (..., K), whether each may be the largest."""
+    possible: Array = (high >= low.amax(-1, keepdim=True)).numpy()
+    return possible
 
 
 def level(z: Tensor, levels: int) -> Array:

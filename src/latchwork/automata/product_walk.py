@@ -99,7 +99,7 @@ class ProductWalk:
         return Proof(
             states=len(self.seen),
             inputs=tuple(len(layer.u) - 1 for layer in self.layers),
-            drives=tuple(len(layer.first) for layer in self.layers),
+            drives=tuple(len(layer.row) for layer in self.layers),
             both_sides=sum(layer.both_sides for layer in self.layers),
             margin=self.answers.margin,
             precision=self.precision,
@@ -171,13 +171,10 @@ class _Front:
         inputs: list[Array] = []
         states: list[Array] = []
         for depth, layer in enumerate(walk.layers):
-            rows, counts = layer.drives(self.inputs[depth][here], now)
-            if counts.max(initial=1) > 1:  # follow both sides of a boundary
-                again = numpy.repeat(numpy.arange(len(here)), counts)
-                offset = numpy.arange(len(again)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
-                here, symbols, now, rows = here[again], symbols[again], now[again], rows[again] + offset
-                inputs, states = [each[again] for each in inputs], [each[again] for each in states]
-            x = layer.recur(rows, self.x[depth][here])
+            rows = layer.drives(self.inputs[depth][here], now)
+            again, x = layer.follow(rows, self.x[depth][here])  # all that rounding may lead to
+            here, symbols, now, rows = here[again], symbols[again], now[again], rows[again]
+            inputs, states = [each[again] for each in inputs], [each[again] for each in states]
             inputs.append(now)
             states.append(x)
             if depth + 1 < len(walk.layers):

@@ -18,6 +18,7 @@ import torch
 
 from latchwork.automata import Counterexample, Machine, Proof, Unknown, certify
 from latchwork.automata.prune import freeze_moves, keep_followers, prune_states
+from latchwork.automata.settle import settle_choices
 from latchwork.machines.words import leads_to, random_words, states_before
 from latchwork.models import MinMaxRNC_LM, MinMaxRNCLMConfig
 from latchwork.modules.cells import TransformationCell
@@ -167,6 +168,9 @@ def train_and_prove(
             start = time.monotonic()
             for smaller in _smaller(trained.model, words, plan):
                 result = certify(smaller, machine, no_answer=task.vocabulary, max_states=plan.max_states)
+                if isinstance(result, Unknown):
+                    settle_choices(smaller, words.sample("train", 2, TOKENS // 20, 20).tokens)
+                    result = certify(smaller, machine, no_answer=task.vocabulary, max_states=plan.max_states)
                 if not isinstance(result, Unknown):
                     break
             word = getattr(result, "word", None)
