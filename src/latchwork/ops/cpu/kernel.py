@@ -13,7 +13,7 @@ from torch import Tensor
 from latchwork.ops.cpu import abi
 from latchwork.ops.cpu.abi import Rows
 
-LARGE = 4 << 20  # bytes; from here on malloc takes fresh memory from the system every time
+LARGE = 4 << 20  # bytes; from about here on malloc often takes fresh memory from the system
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 
 
