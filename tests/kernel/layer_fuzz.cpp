@@ -233,45 +233,6 @@ bool try_layer(Random& random, const char* number) {
     return true;
 }
 
-// Every state and the gradients of the recurrence of degree one, as they are written in ops/reference.py. A tie is shared.
-struct States {
-    const Layer& p;
-    const Block &z, &start, &x0;
-    Block x;
-    Numbers grad_r, grad_s, grad_start, grad_x0;
-
-    float at(int64_t row, int64_t column) const { return z[row * p.outputs + column]; }
-    float before(int64_t row, int64_t j) const {
-        if (p.reset && p.reset[row]) return x0[j];
-        if (row % p.time) return x[(row - 1) * p.state + j];
-        return start.empty() ? x0[j] : start[row / p.time * p.state + j];
-    }
-    void forward() {
-        for (int64_t row = 0; row < p.batch * p.time; ++row)
-            for (int64_t j = 0; j < p.state; ++j)
-                x.push_back(std::max(std::min(at(row, j), before(row, j)), at(row, p.state + j)));
-    }
-    void backward(const Numbers& grad_x) {
-        grad_r.resize(x.size()), grad_s.resize(x.size()), grad_start.resize(p.batch * p.state), grad_x0 = grad_start;
-        for (int64_t j = 0; j < p.state; ++j) {
-            double carry = 0;
-            for (int64_t row = p.batch * p.time - 1; row >= 0; --row) {
-                const float r = at(row, j), s = at(row, p.state + j), b = before(row, j), m = std::min(r, b);
-                const double g = grad_x[row * p.state + j] + carry;
-                const double of_m = m < s ? 0 : m == s ? g / 2 : g, i = row / p.time * p.state + j;
-                grad_s[row * p.state + j] = s < m ? 0 : m == s ? g / 2 : g;
-                grad_r[row * p.state + j] = b < r ? 0 : b == r ? of_m / 2 : of_m;
-                carry = r < b ? 0 : b == r ? of_m / 2 : of_m;
-                if (p.reset && p.reset[row])
-                    grad_x0[static_cast<size_t>(i)] += carry, carry = 0;
-                else if (row % p.time == 0)
-                    grad_start[static_cast<size_t>(i)] += carry;
-                if (row % p.time == 0) carry = 0;
-            }
-        }
-    }
-};
-
 // What follows the projections, for z that is given: against the definition.
 void try_response(Random& random, const char* number) {
     Layer p{};
@@ -303,7 +264,7 @@ void try_response(Random& random, const char* number) {
     p.output = output.pointers(), p.u = pointer(u), p.z = pointer(z), p.start = pointer(start), p.x0 = pointer(x0);
     p.reset = reset.empty() ? nullptr : reset.data(), p.last = last.empty() ? nullptr : last.data();
 
-    States states{p, z, start, x0, {}, {}, {}, {}, {}};
+    definition::States states{p, z, start, x0, {}, {}, {}, {}, {}};
     states.forward();
     definition::ResponseRows wanted{N, p.width, p.state, p.outputs, bool(p.gated_output), widen(states.x), widen(z),
                                     widen(u), output.linear(p.width, p.state), {}, widen(grad_y), {}, {}};

@@ -164,15 +164,9 @@ def takes(first: Tensor, *others: Tensor | None) -> bool:
     return layer.unfit(first, *others) is None
 
 
-LARGE = 4 << 20  # bytes; what is freed after a step the system may take back, and give again a page at a time
-
-
 def empty(*shape: int, like: Tensor) -> Tensor:
     """A tensor for the kernel to write, in large pages if it is large."""
-    fresh = like.new_empty(shape)
-    if (size := fresh.numel() * fresh.element_size()) >= LARGE:
-        cpu.library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
-    return fresh
+    return cpu.empty(torch.Size(shape), like)
 
 
 def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:

@@ -121,7 +121,7 @@ def _split(arguments: tuple[Any, ...]) -> tuple[Tensors, Weights]:
 def _fake(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (given, weights), record = _split(arguments), arguments[-1]
     u, (B, T, d) = given.u, given.u.shape
-    hidden, outputs, state = kernel._sizes(given, weights)
+    hidden, outputs, state = kernel.sizes(given, weights)
     width: Any = 0
     if record:
         known = all(isinstance(size, int) for size in (d, hidden, outputs, state))

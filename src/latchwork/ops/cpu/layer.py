@@ -90,38 +90,21 @@ def _check(given: Tensors, outputs: int, state: int) -> None:
         raise TypeError(f"last must be int64; got {given.last.dtype}")
 
 
-def _describe(given: Tensors, weights: Sequence[Any], options: Sequence[Any], grads: Sequence[Tensor | None]) -> Layer:
+def _describe(given: Tensors, weights: Weights, options: Sequence[Any], grads: Sequence[Tensor | None]) -> Layer:
     """The kernel's view of a call. grads: of the weights, to be written; empty in a forward pass."""
     norm, epsilon, activation, gated_ffn, dropout, gated_output = options
     *of, u, z, first, reset, last, state, x0 = _pointers(*weights, *given[:-1])
     grad = _pointers(*grads) if grads else [None] * COUNT
     pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
     norms = [Norm(NORMS.index(norm), epsilon, *each) for each in pairs[:3]]
-    sizes = _sizes(given, Weights(*weights))
-    conv = weights[6]
-    how = (conv is not None and conv.dim() == 1, gated_ffn, gated_output, ACTIVATIONS.index(activation))
+    how = (weights.conv is not None and weights.conv.dim() == 1, gated_ffn, gated_output, ACTIVATIONS.index(activation))
     seed = 0 if given.seed is None else int(given.seed)
     maps = starmap(Linear, pairs[3:])
-    return Layer(
-        *given.u.shape,
-        *sizes,
-        torch.get_num_threads(),
-        *how,
-        seed,
-        dropout,
-        *norms,
-        *maps,
-        u,
-        first,
-        reset,
-        last,
-        state,
-        x0,
-        z,
-    )
+    shape = (*given.u.shape, *sizes(given, weights), torch.get_num_threads())
+    return Layer(*shape, *how, seed, dropout, *norms, *maps, u, first, reset, last, state, x0, z)
 
 
-def _sizes(given: Tensors, weights: Weights) -> tuple[int, int, int]:
+def sizes(given: Tensors, weights: Weights) -> tuple[int, int, int]:
     """hidden, outputs, state: 0 where the layer has no such part."""
     hidden = 0 if weights.down is None else weights.down.shape[1]
     outputs = weights.projection.shape[0] if weights.projection is not None else given.z.shape[2]  # type: ignore[union-attr]
@@ -130,7 +113,7 @@ def _sizes(given: Tensors, weights: Weights) -> tuple[int, int, int]:
 
 def tape_width(given: Tensors, weights: Weights, gated_ffn: bool) -> int:
     """How many numbers are kept for the gradient, for each row."""
-    hidden, outputs, state = _sizes(given, weights)
+    hidden, outputs, state = sizes(given, weights)
     layer = Layer(width=given.u.shape[2], hidden=hidden, outputs=outputs, state=state, gated_ffn=gated_ffn)
     layer.up.weight, layer.output.weight = weights.up is not None or None, weights.output is not None or None
     return int(kernel.library().latchwork_layer_tape(ctypes.byref(layer)))
