@@ -87,7 +87,7 @@ int64_t draw_rows(Random& random, int64_t for_a_thread) {
     if (lot < 60) return random.below(25);
     if (lot < 75) return 90 + random.below(12);
     if (lot < 85) return 186 + random.below(12);
-    if (lot == 99) return 3000 + random.below(4000);  // more than a stretch that threads do together
+    if (lot == 99) return 3000 + random.below(4000);  // many blocks, which threads take in turn
     return random.pick({2, 2, 3}) * for_a_thread + random.below(100) - 2;
 }
 int64_t draw_width(Random& random) {

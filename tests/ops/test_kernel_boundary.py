@@ -182,3 +182,51 @@ def test_where_there_is_no_memory_every_entry_point_raises_and_goes_on_afterward
     assert named == set(in_header(r"^ +EACH\(isa, (\w+),")) - {"matvec", "monitor"}, "those need none"
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+MANY = torch.Size((300, 1000))  # numbers of a large tensor
+
+
+def idle(most=1 << 60):
+    return cpu.library().latchwork_idle_bytes(ctypes.c_int64(most))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_large_tensor_takes_the_memory_of_one_that_is_gone_and_of_no_other(dtype):
+    like, shape = torch.zeros((), dtype=dtype), torch.Size((3, 2, 200_000))
+    assert idle(0) == 0
+    first, second = (cpu.empty(shape, like).fill_(value) for value in (1, 2))
+    assert first.shape == shape
+    assert first.dtype == dtype
+    assert first.is_contiguous()
+    address, part = first.data_ptr(), first[2, 1]
+    del first
+    assert idle() == 0, "a view of it is there"
+    assert (part == 1).all()
+    del part
+    assert idle() == shape.numel() * like.element_size()
+    third = cpu.empty(torch.Size((1_000_000,)), like).fill_(3)
+    assert third.data_ptr() == address
+    assert (second == 2).all()
+    assert idle() == 0
+
+
+def test_what_waits_is_bounded_and_goes_back_where_it_does_not_fit(monkeypatch):
+    like, bytes_of_one = torch.zeros(()), 4 * MANY.numel()
+    idle(0)
+    monkeypatch.setattr(cpu, "KEPT", 3 * bytes_of_one)
+    tensors = [cpu.empty(MANY, like) for _ in range(5)]
+    addresses = [each.data_ptr() for each in tensors]
+    while tensors:
+        del tensors[0]
+    assert idle() == 3 * bytes_of_one
+    kept = cpu.empty(MANY, like)
+    assert kept.data_ptr() in addresses[2:], "the oldest went first"
+    other = cpu.empty(torch.Size((5 * MANY.numel(),)), like)
+    assert idle() == 0, "two that are too small went back before one that is larger came"
+    del kept, other
+
+
+def test_where_there_is_no_memory_a_large_tensor_is_an_error():
+    with pytest.raises(MemoryError, match=r"no memory for a tensor of shape \(\d+,\) and torch.float32"):
+        cpu.empty(torch.Size((1 << 60,)), torch.zeros(()))

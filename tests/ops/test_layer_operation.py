@@ -1,6 +1,9 @@
 """A layer as one operation is its parts: the states bit for bit, all else to rounding, on any number of threads."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,7 +77,7 @@ def test_any_layer_and_its_gradients_are_those_of_the_parts(case):
 
 @pytest.mark.parametrize(("B", "T"), [(4, 300), (3, 500), (1, 7000), (30, 50)])
 def test_a_layer_is_repeated_bit_for_bit_and_its_values_on_any_number_of_threads(B, T):
-    """Threads have sequences of their own, or do stretches of 1,536 rows a thread together."""
+    """Threads have sequences of their own, or take blocks of 96 rows in turn."""
     layer = make_layer(33, 21)
     u, first, reset = make_inputs(layer, B, T, True, "random")
     case = u, first, torch.randn(B, 21), reset, torch.randint(T, (B,))
@@ -90,6 +93,27 @@ def test_a_layer_is_repeated_bit_for_bit_and_its_values_on_any_number_of_threads
             assert_same(dict(zip(values[0], run(layer, *case), strict=True)), values[0])
     assert_same(values[0], values[1])
     assert_same(values[0], values[2])
+
+
+LIMITED = """
+import torch
+from latchwork import MinMaxRNCConfig, MinMaxRNC
+torch.manual_seed(0)
+model, u = MinMaxRNC(MinMaxRNCConfig(d_model=8, d_state=5, n_layers=1, ffn_dropout=0.0)), torch.randn(1, 2000, 8)
+found = []
+for threads in (1, 4):
+    torch.set_num_threads(threads)
+    y = model(u)[0]
+    found.append((y, *torch.autograd.grad(y.square().mean(), list(model.parameters()), materialize_grads=True)))
+assert torch.equal(found[0][0], found[1][0])
+for one, other in zip(*found):
+    torch.testing.assert_close(one, other)
+"""
+
+
+def test_threads_that_wait_for_each_other_end_where_the_system_gives_fewer_than_were_asked_for():
+    given = {**os.environ, "OMP_THREAD_LIMIT": "2"}
+    assert subprocess.run([sys.executable, "-c", LIMITED], env=given, timeout=300).returncode == 0
 
 
 def test_chunks_with_the_state_handed_on_are_the_whole_bit_for_bit():

@@ -1,6 +1,9 @@
 // Memory for the length of a call, aligned for vectors; loops over threads that may run out of it.
 #pragma once
 #include <cstdint>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 // In memory.cpp, which is compiled once: what is inline here is compiled for each instruction set.
 namespace latchwork {
@@ -36,6 +39,20 @@ void in_parallel(int64_t parts, [[maybe_unused]] int64_t threads, Part part) {
         }
     }
     if (failed) latchwork::out_of_memory();
+}
+
+// part(thread, team) on all threads of a team at once, of so many threads or, where there are no more, fewer. They may wait
+// for each other, so no part may throw.
+template <class Part>
+void in_team([[maybe_unused]] int64_t threads, Part part) {
+#ifdef _OPENMP
+    if (threads > 1) {
+#pragma omp parallel num_threads(threads)
+        part(omp_get_thread_num(), omp_get_num_threads());
+        return;
+    }
+#endif
+    part(0, 1);
 }
 
 }  // namespace LATCHWORK_ISA

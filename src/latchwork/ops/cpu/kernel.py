@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import itertools
+import math
 import os
 
 import torch
@@ -13,8 +14,14 @@ from torch import Tensor
 from latchwork.ops.cpu import abi
 from latchwork.ops.cpu.abi import Rows
 
-LARGE = 4 << 20  # bytes; from about here on malloc often takes fresh memory from the system
+LARGE = 1 << 20  # bytes; from about here on malloc may take fresh memory from the system
+KEPT = 512 << 20  # bytes of large tensors that are gone, at most, which the next large tensors use
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+# Kind and bits, as DLPack numbers them.
+_DLPACK = {torch.float32: (2, 32), torch.float64: (2, 64), torch.bfloat16: (4, 16), torch.float16: (2, 16)}
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 
 def _load() -> ctypes.CDLL | str | RuntimeError:
@@ -33,7 +40,8 @@ def _load() -> ctypes.CDLL | str | RuntimeError:
         return RuntimeError(f"the C++ kernel is of another version of latchwork: {what} differs; reinstall the package")
     library.latchwork_isa.restype = ctypes.c_char_p
     library.latchwork_compiled_isa.restype = ctypes.c_char_p
-    library.latchwork_huge_pages.restype = None
+    library.latchwork_lend.restype = ctypes.c_void_p
+    library.latchwork_idle_bytes.restype = ctypes.c_int64
     library.latchwork_layer_tape.restype = ctypes.c_int64
     if library.latchwork_isa() is None:
         return RuntimeError(_wrong_isa(library))
@@ -81,11 +89,20 @@ def readable(*tensors: Tensor) -> bool:
 
 
 def empty(shape: torch.Size, like: Tensor) -> Tensor:
-    """A tensor for the kernel to write, in large pages if it is large."""
-    fresh = like.new_empty(shape)
-    if (size := fresh.numel() * fresh.element_size()) >= LARGE:
-        library().latchwork_huge_pages(ctypes.c_void_p(fresh.data_ptr()), ctypes.c_int64(size))
-    return fresh
+    """A tensor for the kernel to write. If it is large, it takes the memory of one that is gone.
+
+    The storage of a large tensor cannot be resized.
+    """
+    count = math.prod(shape)
+    if count * like.element_size() < LARGE:
+        return like.new_empty(shape)
+    lent = library().latchwork_lend(*map(ctypes.c_int64, (count, *_DLPACK[like.dtype], KEPT)))
+    if lent is None:
+        raise MemoryError(f"there is no memory for a tensor of shape {tuple(shape)} and {like.dtype}")
+    fresh: Tensor = torch.utils.dlpack.from_dlpack(_capsule(lent, b"dltensor", None))
+    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:
+        fresh.fill_(math.nan)
+    return fresh.view(shape)
 
 
 def inner_contiguous(a: Tensor, inner: int) -> Tensor:
