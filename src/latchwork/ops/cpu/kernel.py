@@ -100,7 +100,7 @@ def empty(shape: torch.Size, like: Tensor) -> Tensor:
     if lent is None:
         raise MemoryError(f"there is no memory for a tensor of shape {tuple(shape)} and {like.dtype}")
     fresh: Tensor = torch.utils.dlpack.from_dlpack(_capsule(lent, b"dltensor", None))
-    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:
+    if torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
         fresh.fill_(math.nan)
     return fresh.view(shape)
 
