@@ -55,6 +55,9 @@ def _wrong_isa(library: ctypes.CDLL) -> str:
 
 
 _loaded = _load()
+# Until glibc's malloc has seen a large block go, it gives freed memory back to the system at once, and the next tensor
+# pays for fresh pages. After this one it keeps up to 64 MB. Nothing is written there.
+torch.empty(31 << 20, dtype=torch.uint8)
 _READABLE = (Tensor, torch.nn.Parameter)
 MISSING = _loaded if isinstance(_loaded, str) else None  # why there is no kernel, or None
 
