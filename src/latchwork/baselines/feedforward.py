@@ -81,6 +81,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
     ctx.save_for_backward(output[1], *inputs[:7])
     ctx.options = inputs[7:]
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # else zeros are written for what is between the maps
 
 
 def _gradient(ctx: Any, grad_y: Tensor, grad_both: object) -> tuple[Tensor | None, ...]:

@@ -72,6 +72,8 @@ def _backward(
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*output, *inputs[:-1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
 def _gradient(ctx: Any, grad_y: Tensor, grad_tape: object) -> tuple[Any, ...]:
