@@ -48,7 +48,9 @@ def plan(
     if distributed.is_split() or (drives is None and not worth_it):
         return None
     before, x = (None, None) if state is None else state
-    fits = worth_it and (drives is not None or is_as_made(layer)) and _fits(layer, u, before, x, reset)
+    fits = worth_it and (drives is not None or is_as_made(layer))
+    weights = _weights(layer) if fits else ops.Weights()
+    fits = fits and _fits(layer, weights, u, before, x, reset)
     if drives is None and not fits:
         return None
 
@@ -56,10 +58,10 @@ def plan(
         neuron = layer.neuron
         plain = fits and _is_plain(neuron)
         if drives is None and plain:
-            y, after, conv = ops.layer(u, before, x, reset, last, neuron.x0, _weights(layer), _options(layer))
+            y, after, conv = ops.layer(u, before, x, reset, last, neuron.x0, weights, _options(layer))
             return y, State(conv, after)
         if drives is None:
-            z, conv = ops.layer_drive(u, before, reset, last, _weights(layer), _options(layer))
+            z, conv = ops.layer_drive(u, before, reset, last, weights, _options(layer))
         else:
             ending = u[:, -1:] if last is None else at_step(u, last).unsqueeze(1)
             z, conv = drives, last_input(layer.norm_conv(ending), before)
@@ -75,10 +77,10 @@ def plan(
 
 def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
     """`layer.drive`, by the kernel where it takes these tensors. The parts must be as made."""
-    fits = _is_worth_it(u) and _fits(layer, u, before)
-    return (
-        ops.layer_drive(u, before, None, None, _weights(layer), _options(layer))[0] if fits else layer.drive(u, before)
-    )
+    weights = _weights(layer)
+    if _is_worth_it(u) and _fits(layer, weights, u, before):
+        return ops.layer_drive(u, before, None, None, weights, _options(layer))[0]
+    return layer.drive(u, before)
 
 
 def is_as_made(layer: MinMaxLayer) -> bool:
@@ -121,24 +123,24 @@ def _is_worth_it(u: Tensor) -> bool:
     return u.shape[2] <= WIDEST and (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST)
 
 
-def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
-    """Whether the kernel can compute this layer with these tensors."""
+def _fits(layer: MinMaxLayer, weights: ops.Weights, u: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernel can compute this layer, which has these weights, with these tensors."""
     ffn, neuron = layer.ffn, layer.neuron
     if ffn.act_fn not in ops.ACTIVATIONS or (neuron.dropout.training and neuron.dropout.p):
         return False
-    d, up, down = neuron.d_model, ffn.up.weight, ffn.down.weight
+    d, x0, gated_conv = neuron.d_model, neuron.x0, isinstance(layer.conv, GatedConv)
+    conv, up, down, projection, output = weights[6::2]
+    if conv is None or up is None or down is None or projection is None or output is None:
+        return False
     hidden = up.shape[0] // 2 if isinstance(ffn, GatedFeedForward) else up.shape[0]
-    weights, output = _weights(layer), neuron.output
     shapes_fit = (  # where not, the parts themselves say what is wrong
-        weights.conv is not None
-        and weights.conv.shape == ((d, 2 * d) if isinstance(layer.conv, BasicConv) else (d,))
-        and (weights.conv_bias is None) == isinstance(layer.conv, GatedConv)
+        conv.shape == ((d,) if gated_conv else (d, 2 * d))
+        and (weights.conv_bias is None) == gated_conv
         and up.shape[1] == d
         and down.shape == (d, hidden)
-        and neuron.projection.weight.shape == (sum(neuron.widths), d)
-        and output.weight.shape == (d, neuron.d_state)
-        and output.bias.shape == (d,)
-        and neuron.x0.shape == (neuron.d_state,)
+        and projection.shape == (sum(neuron.widths), d)
+        and output.shape == (d, neuron.d_state)
+        and x0.shape == (neuron.d_state,)
     )
     for weight, bias in zip(weights[::2], weights[1::2], strict=True):
         if (bias is not None and (weight is None or bias.shape != weight.shape[:1])) or (
@@ -148,7 +150,7 @@ def _fits(layer: MinMaxLayer, u: Tensor, *others: Tensor | None) -> bool:
     for weight in (weights.norm_conv, weights.norm_ffn, weights.norm_neuron):
         if weight is not None and weight.shape != (d,):
             return False
-    return shapes_fit and ops.unfit(u, *others, neuron.x0, *weights) is None
+    return shapes_fit and ops.unfit(u, *others, x0, *weights) is None
 
 
 def _options(layer: MinMaxLayer) -> ops.Options:
@@ -165,11 +167,14 @@ def _options(layer: MinMaxLayer) -> ops.Options:
 
 
 def _weights(layer: MinMaxLayer) -> ops.Weights:
-    ffn, projection, output, conv = layer.ffn, layer.neuron.projection, layer.neuron.output, layer.conv
+    """The parameters, from torch's own tables: attributes of modules are slow to look up."""
+    ffn, neuron = layer.ffn, layer.neuron
+    parts: list[Any] = [layer.norm_conv, layer.norm_ffn, layer.norm_neuron, layer.conv]
+    parts += [ffn.up, ffn.down, neuron.projection, neuron.output]
     found: list[Any] = []
-    for norm in (layer.norm_conv, layer.norm_ffn, layer.norm_neuron):
-        found += [getattr(norm, "weight", None), getattr(norm, "bias", None)]
-    found += [conv.g, None] if isinstance(conv, GatedConv) else [conv.weight, conv.bias]
-    found += [ffn.up.weight, ffn.up.bias, ffn.down.weight, ffn.down.bias, projection.weight, projection.bias]
-    found += [output.weight, output.bias]
+    for each in parts:
+        table = each._parameters
+        found += [table.get("weight"), table.get("bias")]
+    if isinstance(layer.conv, GatedConv):
+        found[6] = layer.conv.g
     return ops.Weights(*found)
