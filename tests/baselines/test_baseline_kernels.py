@@ -4,17 +4,17 @@ import pytest
 import torch
 
 from latchwork.baselines import make_baseline
-from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv, plain_causal_conv
+from latchwork.baselines.causal_conv import MOST_TAPS
 from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.gru_scan import gru_scan
-from latchwork.baselines.kernel import LinearMap, takes
+from latchwork.baselines.kernel import LinearMap
 from latchwork.baselines.kernel import run as run_kernel
 from latchwork.baselines.linear import Norm, given, linear
 from latchwork.baselines.mamba_mixer import KERNEL_SEGMENT, mamba_mixer
 from latchwork.baselines.mamba_mixer import MixerWeights as MambaWeights
 from latchwork.baselines.mlstm_mixer import MixerWeights, mlstm_mixer
 from latchwork.baselines.mlstm_scan import KERNEL_CHUNK, MLSTMCellState, mlstm_heads
-from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
+from latchwork.baselines.slstm_scan import HeadWeights, SLSTMCellState, slstm_heads
 from latchwork.ops.cpu import kernel
 from latchwork.ops.dispatch import use_backend
 
@@ -28,18 +28,6 @@ SIZES = [(1, 1, 1), (2, 7, 5), (3, KERNEL_SEGMENT, 16), (2, KERNEL_CHUNK + 5, 17
 
 def normal(*shape):
     return torch.randn(*shape)
-
-
-def conv(B, T, D):
-    def run(u, before, weight, bias):
-        module = torch.nn.Conv1d(D, D, weight.shape[2], groups=D)
-        module.weight, module.bias = torch.nn.Parameter(weight.data), torch.nn.Parameter(bias.data)
-        if takes(u):  # with the gradients of weight and bias
-            return (torch.ops.latchwork.causal_conv(u, before, weight, bias, True),)
-        return (plain_causal_conv(u, before, weight, bias, True),)
-
-    K = 2 + T % (MOST_TAPS - 1)
-    return run, [normal(B, T, D), normal(B, K - 1, D), normal(D, 1, K), normal(D)]
 
 
 def mamba(B, T, D):
@@ -58,15 +46,18 @@ def gru(B, T, D):
 
 
 def slstm(B, T, d):
-    def run(*given):
-        *drive, y, c, n = given
-        y, state = slstm_heads(*drive, SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7))
+    """Two heads."""
+
+    def run(mapped, before, *given):
+        *weights, y, c, n = given
+        state = SLSTMCellState(y, c, n, torch.zeros_like(n) - 0.7)
+        y, state = slstm_heads(mapped, before, HeadWeights(*weights), state)
         return y, state.c, state.n
 
-    H = 2
-    drive = [normal(B, T, H * d), normal(B, T, H * d), normal(H, d, 4 * d) / d**0.5, normal(H, 4, d)]
-    drive.append(normal(H, d, 4 * d) / d)
-    return run, [*drive, normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
+    H, W, K = 2, 2 * d, 2 + T % (MOST_TAPS - 1)
+    weights = [normal(W, 1, K), normal(W), normal(H, d, 4 * d) / d**0.5, normal(H, 4, d), normal(H, d, 4 * d) / d]
+    states = [normal(H, B, d), normal(H, B, d), 0.1 + normal(H, B, d).abs()]
+    return run, [normal(B, T, W), normal(B, K - 1, W), *weights, *states]
 
 
 def mlstm(B, T, d):
@@ -150,7 +141,6 @@ KERNELS = {
     "dressed": dressed,
     "feedforward": fed,
     "blocks": blocks,
-    "conv": conv,
     "mamba": mamba,
     "gru": gru,
     "slstm": slstm,
@@ -220,7 +210,6 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
         given += [torch.zeros(2, 2), 1e-2]
     given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward") else [True]
     names = {
-        "conv": "causal_conv",
         "mamba": "mamba_mixer",
         **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),
     }
@@ -234,11 +223,20 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
 
 
 def test_a_strided_input_is_read_where_it_stands():
-    both = torch.randn(2, 9, 12)
-    module = torch.nn.Conv1d(6, 6, 4, groups=6)
-    y, after = causal_conv(module, both[..., 6:], torch.zeros(2, 3, 6))
-    torch.testing.assert_close(y, causal_conv(module, both[..., 6:].clone(), torch.zeros(2, 3, 6))[0])
-    assert torch.equal(after, both[:, -3:, 6:])
+    run, (mapped, *given) = slstm(2, 9, 5)
+    wide = torch.cat([normal(2, 9, 3), mapped], -1)
+    for here, there in zip(run(wide[..., 3:], *given), run(mapped, *given), strict=True):
+        assert torch.equal(here, there)
+
+
+def test_a_convolution_needs_no_bias():
+    run, given = slstm(2, 9, 5)
+    inputs = [None if i == 3 else each.requires_grad_() for i, each in enumerate(given)]
+    grads = torch.autograd.grad(run(*inputs)[0].sum(), [each for each in inputs if each is not None])
+    inputs[3] = torch.zeros(10, requires_grad=True)
+    expected = torch.autograd.grad(run(*inputs)[0].sum(), inputs)
+    for here, there in zip(grads, [*expected[:3], *expected[4:]], strict=True):
+        assert torch.equal(here, there)
 
 
 @pytest.mark.parametrize("outputs", [2, 4, 8, 15])

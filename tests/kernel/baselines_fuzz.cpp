@@ -57,26 +57,6 @@ void try_mamba_mixer(Random& random, const char* number) {
             });
 }
 
-void try_causal_conv(Random& random, const char* number) {
-    const Sizes s(random, 200);
-    const int64_t B = s.B, T = s.T, D = s.D, K = random.percent(50) ? 4 : 2 + random.below(7);
-    s.say("causal_conv", number, K);
-    Case c(random);
-    CausalConv p{};
-    p.batch = B, p.time = T, p.width = D, p.taps = K, p.silu = random.percent(70);
-    c.put(p.u, p.grad_u, B, T, D);
-    p.before = c.input(B * (K - 1) * D), p.grad_before = c.grad();
-    c.put(p.weight, p.grad_weight, D * K);
-    c.put(p.bias, p.grad_bias, D);
-    c.output(B * T * D), p.y = rows(c.y.data(), T, D);
-    c.check(p, latchwork_causal_conv, latchwork_causal_conv_back, p.grad_y, rows(c.grad_y.data(), T, D),
-            [&](const Given& in) {
-                Numbers y = convolve(in[0], D, in[1], in[2], in[3], B, T, D, K);
-                for (double& each : y) each = p.silu ? silu(each) : each;
-                return y;
-            });
-}
-
 // Not in a check of its own type: the rows lie one after another.
 void try_linear(Random& random, const char* number) {
     const Sizes s(random, 120);
@@ -216,14 +196,17 @@ void try_gru(Random& random, const char* number) {
 void try_slstm(Random& random, const char* number) {
     const Sizes s(random, 30);
     const int64_t B = s.B, T = s.T, d = s.D, H = 1 + random.below(3), W = H * d;
-    s.say("slstm", number, H);
+    const int64_t K = random.percent(50) ? 4 : 2 + random.below(7);
+    s.say("slstm", number, K);
     Case c(random);
     Slstm p{};
-    p.batch = B, p.time = T, p.heads = H, p.width = d;
-    c.put(p.first, p.grad_first, B, T, W, 2), c.put(p.second, p.grad_second, B, T, W);
+    p.batch = B, p.time = T, p.heads = H, p.width = d, p.taps = K;
+    c.put(p.mapped, p.grad_mapped, B, T, W);
+    p.before = c.input(B * (K - 1) * W), p.grad_before = c.grad();
     p.y0 = c.input(B * W), p.grad_y0 = c.grad();
     p.c0 = c.input(B * W), p.grad_c0 = c.grad();
     p.n0 = c.input(B * W, 1, 1.5), p.grad_n0 = c.grad();
+    c.put(p.conv, p.grad_conv, W * K), c.put(p.conv_bias, p.grad_conv_bias, W);
     c.put(p.maps, p.grad_maps, 4 * W * d, 1 / std::sqrt(double(d))), c.put(p.bias, p.grad_bias, 4 * W);
     c.put(p.recurrent, p.grad_recurrent, 4 * W * d, 1 / std::sqrt(double(d)));
     Block m0 = c.draw(B * W);
@@ -232,7 +215,8 @@ void try_slstm(Random& random, const char* number) {
     p.c = last[0].data(), p.n = last[1].data(), p.m = last[2].data();
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
     c.check(p, latchwork_slstm, latchwork_slstm_back, p.grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
-        Numbers y(B * T * W), cell(B * W), sum(B * W);
+        Numbers y(B * T * W), cell(B * W), sum(B * W), convolved = convolve(in[0], W, in[1], in[5], in[6], B, T, W, K);
+        for (double& each : convolved) each = silu(each);
         for (int64_t i = 0; i < B * W; ++i) cell[i] = in[3][i] * std::exp(m0[i]), sum[i] = in[4][i] * std::exp(m0[i]);
         for (int64_t t = 0; t < T; ++t)
             for (int64_t b = 0; b < B; ++b)
@@ -240,11 +224,12 @@ void try_slstm(Random& random, const char* number) {
                     const int64_t h = i / d, j = i % d, state = (h * B + b) * d;
                     double gate[4];
                     for (int64_t g = 0; g < 4; ++g) {
-                        gate[g] = in[6][(h * 4 + g) * d + j];
+                        gate[g] = in[8][(h * 4 + g) * d + j];
                         for (int64_t k = 0; k < d; ++k) {
                             const int64_t at = ((h * d + k) * 4 + g) * d + j;
                             const double before = t ? y[(b * T + t - 1) * W + h * d + k] : in[2][state + k];
-                            gate[g] += in[5][at] * in[g / 2][(b * T + t) * W + h * d + k] + in[7][at] * before;
+                            const double input = (g < 2 ? convolved : in[0])[(b * T + t) * W + h * d + k];
+                            gate[g] += in[7][at] * input + in[9][at] * before;
                         }
                     }
                     double &c = cell[state + j], &n = sum[state + j];
@@ -368,7 +353,7 @@ int main(int count, char** arguments) {
     return run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
-        for (auto each : {try_mamba_mixer, try_causal_conv, try_linear, try_feedforward, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
+        for (auto each : {try_mamba_mixer, try_linear, try_feedforward, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
             each(random, number);
     });
 }

@@ -45,18 +45,6 @@ class MambaMixer(ctypes.Structure):
     )
 
 
-class CausalConv(ctypes.Structure):
-    """A convolution of each channel by itself."""
-
-    _fields_ = (
-        *_integers("batch", "time", "width", "taps", "silu", "threads"),
-        *_rows("u", "y"),
-        *_pointers("before", "weight", "bias"),
-        *_rows("grad_y", "grad_u"),
-        *_pointers("grad_before", "grad_weight", "grad_bias"),
-    )
-
-
 class LinearMap(ctypes.Structure):
     """A linear map of rows, or of blocks of them, and what stands around it."""
 
@@ -94,16 +82,14 @@ class Gru(ctypes.Structure):
 class Slstm(ctypes.Structure):
     """An sLSTM and what drives its gates."""
 
+    _weights = ("conv", "conv_bias", "maps", "bias", "recurrent")
     _fields_ = (
-        *_integers("batch", "time", "heads", "width", "threads"),
-        *_rows("first", "second"),
-        *_pointers("maps", "bias", "recurrent", "y0", "c0", "n0", "m0"),
-        *_rows("y"),
-        *_pointers("c", "n", "m"),
-        *_rows("tape", "grad_y"),
+        *_integers("batch", "time", "heads", "width", "taps", "threads"),
+        *_rows("mapped", "y"),
+        *_pointers("before", *_weights, "y0", "c0", "n0", "m0", "c", "n", "m"),
+        *_rows("tape", "grad_y", "grad_mapped"),
+        *_pointers("grad_before", *(f"grad_{name}" for name in _weights), "grad_y0", "grad_c0", "grad_n0"),
         *_pointers("grad_c", "grad_n"),
-        *_rows("grad_first", "grad_second"),
-        *_pointers("grad_maps", "grad_bias", "grad_recurrent", "grad_y0", "grad_c0", "grad_n0"),
     )
 
 
@@ -136,7 +122,6 @@ class MlstmMixer(ctypes.Structure):
 
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     MambaMixer,
-    CausalConv,
     LinearMap,
     FeedForward,
     Gru,

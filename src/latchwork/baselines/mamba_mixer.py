@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from latchwork.baselines import kernel
-from latchwork.baselines.causal_conv import MOST_TAPS, plain_causal_conv
+from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv
 from latchwork.baselines.linear import linear
 from latchwork.baselines.selective_scan import selective_scan
 from latchwork.ops import dispatch
@@ -45,7 +45,7 @@ def mamba_mixer(mapped: Tensor, before: Tensor, weights: MixerWeights, x0: Tenso
 def plain_mamba_mixer(mapped: Tensor, before: Tensor, weights: MixerWeights, x0: Tensor) -> tuple[Tensor, Tensor]:
     """The definition."""
     w, gate = mapped.chunk(2, -1)
-    u = plain_causal_conv(w, before, weights.conv, weights.conv_bias, True)
+    u = causal_conv(w, before, weights.conv, weights.conv_bias)
     states = x0.shape[1]
     dt, write, read = torch.split(linear(u, weights.x_proj), [weights.dt_proj.shape[1], states, states], -1)
     dt = linear(dt, weights.dt_proj, weights.dt_bias)

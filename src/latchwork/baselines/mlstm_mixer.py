@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from latchwork.baselines import kernel
-from latchwork.baselines.causal_conv import MOST_TAPS, plain_causal_conv
+from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv
 from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.mlstm_scan import EPSILON, MLSTMCellState, mlstm_heads, tape_size
 from latchwork.ops import dispatch
@@ -59,7 +59,7 @@ def plain_mlstm_mixer(
     """The definition."""
     heads, width = state.n.shape[1:]
     w, gate = mapped.chunk(2, -1)
-    u = plain_causal_conv(w, before, weights.conv, weights.conv_bias, True)
+    u = causal_conv(w, before, weights.conv, weights.conv_bias)
     q, k, v = _blockwise(u, weights.of_q), _blockwise(u, weights.of_k), _blockwise(w, weights.of_v)
     i, f = linear(torch.cat([q, k, v], -1), weights.gates, weights.gate_bias).chunk(2, -1)
     y, state = mlstm_heads(q, k, v, i, f, state, scale=width**-0.5)

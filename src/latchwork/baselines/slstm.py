@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from latchwork.baselines.causal_conv import causal_conv
+from latchwork.baselines.causal_conv import last_inputs
 from latchwork.baselines.linear import Norm, linear
 from latchwork.baselines.packages import load
-from latchwork.baselines.slstm_scan import SLSTMCellState, slstm_heads
+from latchwork.baselines.slstm_scan import HeadWeights, SLSTMCellState, slstm_heads
 from latchwork.baselines.xlstm_stack import XLSTMStack, drop
 
 
@@ -51,13 +51,14 @@ class SLSTM(XLSTMStack):
 
     @staticmethod
     def _mix(layer: Any, u: Tensor, mapped: Tensor, state: SLSTMState) -> tuple[Tensor, SLSTMState]:
-        heads = layer.config.num_heads
-        v, conv = causal_conv(layer.conv1d.conv, mapped, state.conv, silu=True)
+        heads, conv = layer.config.num_heads, layer.conv1d.conv
         # As the package has it: its fgate drives i and its igate drives f.
         gates = (layer.fgate, layer.igate, layer.zgate, layer.ogate)
         maps = torch.cat([each.weight.transpose(1, 2) for each in gates], -1)
         bias = layer.slstm_cell._bias_.view(4, heads, -1).transpose(0, 1)
-        y, cell = slstm_heads(v, mapped, maps, bias, layer.slstm_cell._recurrent_kernel_.transpose(1, 2), state.cell)
+        recurrent = layer.slstm_cell._recurrent_kernel_.transpose(1, 2)
+        weights = HeadWeights(conv.weight, conv.bias, maps, bias, recurrent)
+        y, cell = slstm_heads(mapped, state.conv, weights, state.cell)
         norm = Norm(layer.group_norm.weight_proxy, layer.group_norm.eps, heads)
         u = linear(y, norm=norm, residual=u, dropout=drop(layer.dropout), drops_before=True)
-        return u, SLSTMState(conv, cell)
+        return u, SLSTMState(last_inputs(mapped, state.conv), cell)

@@ -1,4 +1,4 @@
-"""The recurrence of the sLSTM: in plain torch, and as an operation of the C++ kernel."""
+"""The sLSTM and what drives its gates: in plain torch, and as one operation of the C++ kernel."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latchwork.baselines import kernel
+from latchwork.baselines.causal_conv import MOST_TAPS, causal_conv
 from latchwork.ops import dispatch
 
 
@@ -42,73 +43,88 @@ def slstm_scan(u: Tensor, recurrent: Tensor, state: SLSTMCellState) -> tuple[Ten
     return torch.stack(outputs), SLSTMCellState(y, c, n, m)
 
 
-def slstm_heads(
-    first: Tensor, second: Tensor, maps: Tensor, bias: Tensor, recurrent: Tensor, state: SLSTMCellState
-) -> tuple[Tensor, SLSTMCellState]:
-    """`slstm_scan` with the linear maps that drive its gates, by the C++ kernel where it can; y is (B, T, H d).
+class HeadWeights(NamedTuple):
+    """Of H heads of d channels, W = H d."""
 
-    first, second: (B, T, H d). maps: (H, d, 4 d), from first to i and f of each head, from second to z and o.
-    bias: (H, 4, d). recurrent: (H, d, 4 d).
+    conv: Tensor  # (W, 1, taps)
+    conv_bias: Tensor | None  # (W,)
+    maps: Tensor  # (H, d, 4 d), to the gates of each head
+    bias: Tensor  # (H, 4, d)
+    recurrent: Tensor  # (H, d, 4 d)
+
+
+def slstm_heads(
+    mapped: Tensor, before: Tensor, weights: HeadWeights, state: SLSTMCellState
+) -> tuple[Tensor, SLSTMCellState]:
+    """`slstm_scan` with what drives its gates, by the C++ kernel where it can; y is (B, T, W).
+
+    mapped: (B, T, W), drives z and o. What drives i and f is silu of the causal convolution of mapped, which goes on
+    from before: (B, taps - 1, W).
     """
-    given = (first, second, maps, bias, recurrent, *state)
-    if first.numel() and kernel.takes(*given):
+    given = (mapped, before, *weights, *state)
+    if 1 < weights.conv.shape[2] <= MOST_TAPS and mapped.numel() and kernel.takes(*given):
         y, c, n, m, _ = torch.ops.latchwork.slstm(*given, torch.is_grad_enabled())
         return y, SLSTMCellState(y[:, -1].view(y.shape[0], len(c), -1).transpose(0, 1), c, n, m)
+    convolved = causal_conv(mapped, before, weights.conv, weights.conv_bias)
     parts = [
-        torch.einsum("bthd,hdg->bthg", each.reshape(*each.shape[:2], len(maps), -1), half)
-        for each, half in zip((first, second), maps.chunk(2, -1), strict=True)
+        torch.einsum("bthd,hdg->bthg", each.reshape(*each.shape[:2], len(half), -1), half)
+        for each, half in zip((convolved, mapped), weights.maps.chunk(2, -1), strict=True)
     ]
-    u = torch.cat(parts, -1) + bias.flatten(1)  # (B, T, H, 4 d)
-    y, state = slstm_scan(u.permute(1, 2, 0, 3), recurrent, state)
+    u = torch.cat(parts, -1) + weights.bias.flatten(1)  # (B, T, H, 4 d)
+    y, state = slstm_scan(u.permute(1, 2, 0, 3), weights.recurrent, state)
     return y.permute(2, 0, 1, 3).flatten(2), state
 
 
-_NAMES = ("first", "second", "maps", "bias", "recurrent", "y0", "c0", "n0", "m0")
+_NAMES = ("mapped", "before", *HeadWeights._fields, "y0", "c0", "n0", "m0")
+_OPTIONAL = _NAMES.index("conv_bias")
 _Tensors = tuple[Tensor, ...]
 
 
-def _given(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-    (B, T, _), (H, _, d) = tensors[0].shape, tensors[5].shape
-    values = [*kernel.contiguous(tensors[:2]), *(each.contiguous() for each in tensors[2:])]
-    return {"batch": B, "time": T, "heads": H, "width": d, **dict(zip(_NAMES, values, strict=True))}
+def _given(tensors: tuple[Any, ...]) -> dict[str, Any]:
+    (B, T, _), taps, (H, _, d) = tensors[0].shape, tensors[2].shape[2], tensors[7].shape
+    (mapped,) = kernel.contiguous(tensors[:1])
+    values = [mapped, *(None if each is None else each.contiguous() for each in tensors[1:])]
+    return {"batch": B, "time": T, "heads": H, "width": d, "taps": taps, **dict(zip(_NAMES, values, strict=True))}
 
 
 def _run(*inputs: Any) -> _Tensors:
     """Every y, the last c, n, m, and what the gradient needs if it is to be kept."""
     y, c, n, m, tape = (kernel.empty(*each.shape, like=inputs[0]) for each in _run_fake(*inputs))
-    kernel.run("slstm", kernel.Slstm, **_given(inputs[:9]), y=y, c=c, n=n, m=m, tape=tape if inputs[9] else None)
+    kernel.run("slstm", kernel.Slstm, **_given(inputs[:11]), y=y, c=c, n=n, m=m, tape=tape if inputs[11] else None)
     return y, c, n, m, tape
 
 
 def _run_fake(*inputs: Any) -> _Tensors:
-    first, state, keep = inputs[0], inputs[5], inputs[9]
-    B, T, width = first.shape
-    tape = first.new_empty(B, T, 6 * width) if keep else first.new_empty(0)
-    return first.new_empty(B, T, width), *(state.new_empty(state.shape) for _ in range(3)), tape
+    mapped, state, keep = inputs[0], inputs[7], inputs[11]
+    B, T, width = mapped.shape
+    tape = mapped.new_empty(B, T, 6 * width) if keep else mapped.new_empty(0)
+    return mapped.new_empty(B, T, width), *(state.new_empty(state.shape) for _ in range(3)), tape
 
 
 def _backward(
-    grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, y: Tensor, tape: Tensor, *given: Tensor
-) -> _Tensors:
-    """The gradients of all tensors but m, which has none."""
-    found = [
-        each.new_zeros(each.shape) if name in ("maps", "bias", "recurrent") else kernel.empty(*each.shape, like=each)
-        for name, each in zip(_NAMES[:8], given, strict=False)
-    ]
-    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES[:8], found, strict=True)}
+    grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, y: Tensor, tape: Tensor, *given: Any
+) -> list[Tensor]:
+    """The gradients of all tensors but m, which has none; that of a bias that is not there is empty."""
+    shapes = _backward_fake(grad_y, grad_c, grad_n, y, tape, *given)
+    found = [kernel.empty(*each.shape, like=each) for each in shapes]
+    for each in found[2:7]:  # what all rows add to
+        each.zero_()
+    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES, found, strict=False)}
+    if given[_OPTIONAL] is None:
+        values["grad_conv_bias"] = None
     ends = {"grad_c": grad_c, "grad_n": grad_n}
     values |= {name: None if each is None else each.contiguous() for name, each in ends.items()}
     (values["grad_y"],) = kernel.contiguous([grad_y])
     kernel.run("slstm_back", kernel.Slstm, **_given(given), y=y, tape=tape, **values)
-    return tuple(found)
+    return found
 
 
-def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, y: Tensor, tape: Tensor, *given: Tensor) -> _Tensors:
-    return tuple(each.new_empty(each.shape) for each in given[:8])
+def _backward_fake(grad_y: Tensor, grad_c: Any, grad_n: Any, y: Tensor, tape: Tensor, *given: Any) -> list[Tensor]:
+    return [grad_y.new_empty(0 if each is None else each.shape) for each in given[:10]]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: _Tensors) -> None:
-    ctx.save_for_backward(output[0], output[4], *inputs[:9])
+    ctx.save_for_backward(output[0], output[4], *inputs[:11])
     ctx.mark_non_differentiable(output[3], output[4])
     ctx.set_materialize_grads(False)
 
@@ -117,17 +133,20 @@ def _gradient(
     ctx: Any, grad_y: Tensor | None, grad_c: Tensor | None, grad_n: Tensor | None, *_: object
 ) -> tuple[Any, ...]:
     dispatch.refuse_tangent(grad_y, grad_c, grad_n)
-    grad_y = torch.zeros_like(ctx.saved_tensors[0]) if grad_y is None else grad_y
-    return *torch.ops.latchwork.slstm_backward(grad_y, grad_c, grad_n, *ctx.saved_tensors), None, None
+    y, tape, *given = ctx.saved_tensors
+    grad_y = torch.zeros_like(y) if grad_y is None else grad_y
+    found = torch.ops.latchwork.slstm_backward(grad_y, grad_c, grad_n, y, tape, *given)
+    if given[_OPTIONAL] is None:
+        found[_OPTIONAL] = None
+    return *found, None, None
 
 
-_ARGUMENTS = ", ".join(f"Tensor {name}" for name in _NAMES)
+_ARGUMENTS = ", ".join(f"Tensor{'?' if name == 'conv_bias' else ''} {name}" for name in _NAMES)
 dispatch.register(
     f"slstm({_ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _run, _run_fake, _save, _gradient
 )
 dispatch.register(
-    f"slstm_backward(Tensor grad_y, Tensor? grad_c, Tensor? grad_n, Tensor y, Tensor tape, {_ARGUMENTS}) -> "
-    f"({', '.join(['Tensor'] * 8)})",
+    f"slstm_backward(Tensor grad_y, Tensor? grad_c, Tensor? grad_n, Tensor y, Tensor tape, {_ARGUMENTS}) -> Tensor[]",
     _backward,
     _backward_fake,
 )

@@ -16,16 +16,6 @@ struct MambaMixer {
     const float* grad_x;  // or null
 };
 
-// A causal convolution of each channel by itself, see baselines/causal_conv.py, and silu of it.
-struct CausalConv {
-    int64_t batch, time, width, taps, silu, threads;
-    Rows u, y;               // (B, T, width)
-    const float* before;     // (B, taps - 1, width)
-    const float *weight, *bias;  // (width, taps), (width) or null
-    Rows grad_y, grad_u;
-    float *grad_before, *grad_weight, *grad_bias;
-};
-
 // A linear map of rows, or of `blocks` parts of each row by themselves, and what stands around it, see baselines/linear.py:
 // y = residual + dropout(weight z + bias), z = (norm(x) + skip mixed) activation(gate). With grad_y its gradients. Of Rows the
 // first stride is that of the rows. All but x and y may be null; without a weight outputs = inputs.
@@ -65,18 +55,17 @@ struct Gru {
 
 // An sLSTM and what drives its gates, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f, z, o.
 struct Slstm {
-    int64_t batch, time, heads, width, threads;
-    Rows first, second;                           // (B, T, heads d), what drives i and f; z and o
-    const float *maps, *bias, *recurrent;         // (heads, d, 4, d), (heads, 4, d), (heads, d, 4, d)
-    const float *y0, *c0, *n0, *m0;               // (heads, B, d)
-    Rows y;                                       // (B, T, heads d)
-    float *c, *n, *m;                             // the last ones
-    Rows tape;                                    // (B, T, heads 6 d), or none
-    Rows grad_y;
-    const float *grad_c, *grad_n;                 // or null
-    Rows grad_first, grad_second;
-    float *grad_maps, *grad_bias, *grad_recurrent;
+    int64_t batch, time, heads, width, taps, threads;
+    Rows mapped, y;                          // (B, T, heads d)
+    const float *before, *conv, *conv_bias;  // (B, taps - 1, heads d), (heads d, taps), (heads d) or null
+    const float *maps, *bias, *recurrent;    // (heads, d, 4, d), (heads, 4, d), (heads, d, 4, d)
+    const float *y0, *c0, *n0, *m0;          // (heads, B, d)
+    float *c, *n, *m;                        // the last ones
+    Rows tape;                               // (B, T, heads 6 d), or none
+    Rows grad_y, grad_mapped;
+    float *grad_before, *grad_conv, *grad_conv_bias, *grad_maps, *grad_bias, *grad_recurrent;
     float *grad_y0, *grad_c0, *grad_n0;
+    const float *grad_c, *grad_n;            // or null
 };
 
 // An mLSTM, see baselines/mlstm_scan.py.
@@ -113,12 +102,10 @@ struct MlstmMixer {
 };
 
 #define BASELINE_STRUCTURES(EACH) \
-    EACH(MambaMixer) EACH(CausalConv) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
+    EACH(MambaMixer) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, mamba_mixer, MambaMixer, 0)                \
     EACH(isa, mamba_mixer_back, MambaMixer, 0)           \
-    EACH(isa, causal_conv, CausalConv, 0)                \
-    EACH(isa, causal_conv_back, CausalConv, 0)           \
     EACH(isa, linear, LinearMap, 0)                      \
     EACH(isa, feedforward, FeedForward, 0)               \
     EACH(isa, gru, Gru, 0)                               \

@@ -1,9 +1,10 @@
-// The sLSTM and what drives its gates. Rows of the batch are taken a tile at a time, their steps a strip at a time: what
-// drives the gates, and the gradients of the gates, are products of a whole strip and stay in the cache. Compiled once for
-// each instruction set.
+// The sLSTM and what drives its gates: a convolution and linear maps. Rows of the batch are taken a tile at a time, their steps
+// a strip at a time: what drives the gates, and the gradients of the gates, are products of a whole strip and stay in the
+// cache. Compiled once for each instruction set.
 #include <initializer_list>
 
 #include "cells.h"
+#include "conv.h"
 
 namespace LATCHWORK_ISA {
 
@@ -12,15 +13,17 @@ namespace LATCHWORK_ISA {
 enum { SHARE, Z, O, C, N, CLOSED, KEPT };
 constexpr int64_t STRIP = 12;  // steps, a multiple of ROWS
 
-// The heads' weights, packed; first and second are the halves of `maps`.
+// The weights, those of the heads packed; first and second are the halves of `maps`.
 struct SlstmWeights {
     const Slstm& p;
     const int64_t d, width, packed_y, packed_half;
+    const ConvWeights conv;
     Scratch<float> recurrent, first, second, bias;
     SlstmWeights(const Slstm& p, bool back)
         : p(p), d(p.width), width(p.heads * 4 * d), packed_y(line(back ? packed_size(4 * d, d) : packed_size(d, 4 * d))),
-          packed_half(line(back ? packed_size(2 * d, d) : packed_size(d, 2 * d))), recurrent(p.heads * packed_y),
-          first(p.heads * packed_half), second(p.heads * packed_half), bias(width + PANEL) {
+          packed_half(line(back ? packed_size(2 * d, d) : packed_size(d, 2 * d))), conv(p.conv, p.conv_bias, p.heads * d, p.taps),
+          recurrent(p.heads * packed_y), first(p.heads * packed_half), second(p.heads * packed_half),
+          bias(width + PANEL) {
         copy_padded(p.bias, width, width + PANEL, bias.data);
         for (int64_t head = 0; head < p.heads; ++head) {
             const auto put = [&](const float* from, int64_t columns, float* to) {
@@ -36,14 +39,25 @@ struct SlstmWeights {
     }
 };
 
-// A tile of rows of the batch: its states, (heads, rows, width) with whole vectors.
+// A tile of rows of the batch: its states, (heads, rows, width) with whole vectors; and for some of the rows what a strip of the
+// convolution gives and its input side by side, (STRIP, 2 wide), with the slopes of silu for the way back.
 struct SlstmTile {
     const SlstmWeights& w;
     const Slstm& p;
-    const int64_t begin, rows, whole, d, W, H, G;
-    SlstmTile(const SlstmWeights& w, int64_t begin, int64_t rows)
+    const int64_t begin, rows, whole, d, W, H, G, wide;  // wide: the channels of all heads
+    Zeros both;
+    SlstmTile(const SlstmWeights& w, int64_t begin, int64_t rows, int64_t convolved)
         : w(w), p(w.p), begin(begin), rows(rows), whole(round_up(rows, TILE)), d(p.width), W(round_up(d, LANES)), H(padded(d)),
-          G(padded(4 * d) + LANES) {}
+          G(padded(4 * d) + LANES), wide(p.heads * d), both(convolved * STRIP * 2 * wide + ROWS) {}
+    ConvRow conv(int64_t r) const { return {w.conv, p.mapped, p.before + (begin + r) * (p.taps - 1) * wide, begin + r}; }
+    void convolve(int64_t r, int64_t t, float* to, float* slopes) const {
+        conv(r).forth(t, steps_from(t), [&](int64_t s, int64_t j, int64_t lanes, Lanes input, Lanes y) {
+            const Lanes opened = sigmoid(y);
+            store_part(to + s * 2 * wide + j, y * opened, lanes);
+            store_part(to + s * 2 * wide + wide + j, input, lanes);
+            if (slopes) store(slopes + s * w.conv.row + j, opened * (1.0f + y * (1.0f - opened)));
+        });
+    }
     void load_rows(const float* from, int64_t head, int64_t size, float* to) const {
         for (int64_t r = 0; r < rows; ++r)
             copy_padded(from ? from + (head * p.batch + begin + r) * d : nullptr, d, size, to + r * size);
@@ -53,24 +67,15 @@ struct SlstmTile {
             std::memcpy(to + (head * p.batch + begin + r) * d, from + r * size, d * sizeof(float));
     }
     int64_t steps_from(int64_t t) const { return p.time - t < STRIP ? p.time - t : STRIP; }
-    // The inputs of a row's strip, where they stand, or in `room` with zeros behind the last step.
-    const float* inputs(const Rows& of, int64_t r, int64_t t, int64_t* apart, float* room) const {
-        const int64_t steps = steps_from(t), size = p.heads * d;
-        *apart = steps == STRIP ? of.time : size;
-        if (steps == STRIP) return row(of, begin + r, t);
-        for (int64_t s = 0; s < STRIP; ++s) copy_padded(s < steps ? row(of, begin + r, t + s) : nullptr, size, size, room + s * size);
-        return room;
-    }
 };
 
 struct SlstmForth : SlstmTile {
     const int64_t drive_row;
     Zeros ys, cs, ns, ms, gates;
-    Scratch<float> drives, room;  // drives: (rows, STRIP, drive_row)
+    Scratch<float> drives;  // (rows, STRIP, drive_row)
     SlstmForth(const SlstmWeights& w, int64_t begin, int64_t rows)
-        : SlstmTile(w, begin, rows), drive_row(w.width + PANEL), ys(p.heads * whole * H), cs(p.heads * rows * W),
-          ns(p.heads * rows * W), ms(p.heads * rows * W), gates(whole * G), drives(rows * STRIP * drive_row),
-          room(2 * STRIP * p.heads * d) {
+        : SlstmTile(w, begin, rows, 1), drive_row(w.width + PANEL), ys(p.heads * whole * H), cs(p.heads * rows * W),
+          ns(p.heads * rows * W), ms(p.heads * rows * W), gates(whole * G), drives(rows * STRIP * drive_row) {
         for (int64_t head = 0; head < p.heads; ++head) {
             load_rows(p.y0, head, H, ys.data + head * whole * H), load_rows(p.c0, head, W, cs.data + head * rows * W);
             load_rows(p.n0, head, W, ns.data + head * rows * W), load_rows(p.m0, head, W, ms.data + head * rows * W);
@@ -79,14 +84,13 @@ struct SlstmForth : SlstmTile {
     // What drives the gates of a strip. What a product writes behind its columns, the next one writes over.
     void drive(int64_t t) {
         for (int64_t r = 0; r < rows; ++r) {
-            int64_t apart[2];
-            const float* from[] = {inputs(p.first, r, t, apart, room.data),
-                                   inputs(p.second, r, t, apart + 1, room.data + STRIP * p.heads * d)};
+            convolve(r, t, both.data, nullptr);
             for (int64_t head = 0; head < p.heads; ++head)
                 for (int64_t half = 0; half < 2; ++half) {
                     const int64_t column = (2 * head + half) * 2 * d;
-                    multiply(from[half] + head * d, apart[half], (half ? w.second : w.first).data + head * w.packed_half, STRIP,
-                             d, 2 * d, w.bias.data + column, drives.data + r * STRIP * drive_row + column, drive_row);
+                    multiply(both.data + half * wide + head * d, 2 * wide,
+                             (half ? w.second : w.first).data + head * w.packed_half, STRIP, d, 2 * d, w.bias.data + column,
+                             drives.data + r * STRIP * drive_row + column, drive_row);
                 }
         }
     }
@@ -96,9 +100,8 @@ struct SlstmForth : SlstmTile {
         for (int64_t r = 0; r < rows; ++r) {
             const float *gate = gates.data + r * G, *drive = drives_now + r * STRIP * drive_row + head * 4 * d;
             float* tape = p.tape.data ? row(p.tape, begin + r, t) + head * KEPT * d : nullptr;
-            if (!head) ask_for(p.first, begin + r, t + STRIP, p.time, p.heads * d);
-            if (!head) ask_for(p.second, begin + r, t + STRIP, p.time, p.heads * d);
-            if (!head && tape) ask_for(p.tape, begin + r, t + AHEAD, p.time, p.heads * KEPT * d);
+            if (!head) ask_for(p.mapped, begin + r, t + STRIP, p.time, wide);
+            if (!head && tape) ask_for(p.tape, begin + r, t + AHEAD, p.time, KEPT * wide);
             for (int64_t j = 0; j < d; j += LANES) {
                 const int64_t lanes = d - j, here = (head * rows + r) * W + j;
                 const Lanes i = load(gate + j) + load(drive + j), f = load(gate + d + j) + load(drive + d + j);
@@ -135,18 +138,21 @@ struct SlstmForth : SlstmTile {
     }
 };
 
-// The sums of a thread: of `recurrent` and of both halves of `maps` for each head, (tiles of d, row), and of the bias.
+// The sums of a thread: of `recurrent` and of both halves of `maps` for each head, (tiles of d, row), of the bias and of the
+// convolution.
 struct SlstmSums {
+    const SlstmWeights& w;
     const int64_t d, row, each;
-    float *recurrent, *maps[2], *bias;
-    static int64_t size(const Slstm& p) {
-        const int64_t row = padded(4 * p.width);
-        return 3 * p.heads * tiles(p.width) * row + line(p.heads * 4 * p.width) + PANEL;
+    float *recurrent, *maps[2], *bias, *conv;
+    static int64_t size(const SlstmWeights& w) {
+        return 3 * w.p.heads * tiles(w.d) * padded(4 * w.d) + line(w.width) + PANEL + w.conv.size();
     }
-    SlstmSums(const Slstm& p, float* data)
-        : d(p.width), row(padded(4 * d)), each(tiles(d) * row), recurrent(data),
-          maps{data + p.heads * each, data + 2 * p.heads * each}, bias(data + 3 * p.heads * each) {}
-    void add(const Slstm& p) const {
+    SlstmSums(const SlstmWeights& w, float* data)
+        : w(w), d(w.d), row(padded(4 * d)), each(tiles(d) * row), recurrent(data),
+          maps{data + w.p.heads * each, data + 2 * w.p.heads * each}, bias(data + 3 * w.p.heads * each), conv(bias + line(w.width) + PANEL) {}
+    void add() const {
+        const Slstm& p = w.p;
+        w.conv.add(conv, p.grad_conv, p.grad_conv_bias);
         add_to(bias, p.heads * 4 * d, p.grad_bias);
         for (int64_t head = 0; head < p.heads; ++head)
             for (int64_t k = 0; k < d; ++k) {
@@ -157,15 +163,18 @@ struct SlstmSums {
     }
 };
 
+// grads: (whole, STRIP, grad_row), of the gates. before: (rows, STRIP, wide), y before each step. through: (STRIP, 2 wide), the
+// gradient of `both` of one row.
 struct SlstmBack : SlstmTile {
-    const int64_t grad_row, in_row;
+    const int64_t grad_row, through_row;
     SlstmSums sums;
-    Zeros carries, cs, ns, grads, before;  // grads: (whole, STRIP, grad_row), of the gates. before: what they were made of
-    Scratch<float> out;
+    Zeros carries, cs, ns, grads, before, later;
+    Scratch<float> through, slopes;
     SlstmBack(const SlstmWeights& w, int64_t begin, int64_t rows, float* sums)
-        : SlstmTile(w, begin, rows), grad_row(w.width + PANEL), in_row(p.heads * d), sums(p, sums), carries(p.heads * whole * H),
-          cs(p.heads * rows * W), ns(p.heads * rows * W), grads(whole * STRIP * grad_row), before(rows * STRIP * in_row + ROWS),
-          out(STRIP * (in_row + PANEL)) {
+        : SlstmTile(w, begin, rows, rows), grad_row(w.width + PANEL), through_row(2 * wide + PANEL), sums(w, sums),
+          carries(p.heads * whole * H), cs(p.heads * rows * W), ns(p.heads * rows * W), grads(whole * STRIP * grad_row),
+          before(rows * STRIP * wide + ROWS), later(rows * MOST_TAPS * w.conv.row), through(STRIP * through_row),
+          slopes(rows * STRIP * w.conv.row) {
         for (int64_t head = 0; head < p.heads; ++head) {
             load_rows(p.grad_c, head, W, cs.data + head * rows * W), load_rows(p.grad_n, head, W, ns.data + head * rows * W);
         }
@@ -177,10 +186,10 @@ struct SlstmBack : SlstmTile {
             const float *tape = row(p.tape, b, t) + head * KEPT * d, *past = row(p.tape, b, t - (t > 0)) + head * KEPT * d;
             const float *c_before = t ? past + C * d : p.c0 + start, *n_before = t ? past + N * d : p.n0 + start;
             float* grad = grads_now + r * STRIP * grad_row;
-            if (!head) ask_for(p.tape, b, t - AHEAD, p.time, p.heads * KEPT * d);
-            if (!head) ask_for(p.grad_y, b, t - AHEAD, p.time, p.heads * d);
-            for (const Rows* rows : {&p.y, &p.first, &p.second})
-                if (!head) ask_for(*rows, b, t - AHEAD, p.time, p.heads * d);
+            float* after = (t + 1) % STRIP ? before.data + (r * STRIP + (t + 1) % STRIP) * wide + head * d : nullptr;
+            if (!head) ask_for(p.tape, b, t - AHEAD, p.time, KEPT * wide);
+            for (const Rows* rows : {&p.grad_y, &p.mapped, &p.grad_mapped})
+                if (!head) ask_for(*rows, b, t - AHEAD, p.time, wide);
             // From the last vector on: what one writes behind its gate, a later one writes over.
             for (int64_t j = W - LANES; j >= 0; j -= LANES) {
                 const int64_t lanes = d - j, here = (head * rows + r) * W + j;
@@ -195,6 +204,7 @@ struct SlstmBack : SlstmTile {
                 const Lanes of_c = load(cs.data + here) + share, of_n = load(ns.data + here) - share * ratio;
                 const Lanes of_i = (of_c * z + of_n) * write, of_z = of_c * write * (1.0f - z * z);
                 const Lanes of_keep = of_c * load_part(c_before + j, lanes) + of_n * load_part(n_before + j, lanes);
+                if (after) store_part(after + j, o * ratio, lanes);
                 store(cs.data + here, of_c * keep), store(ns.data + here, of_n * keep);
                 store(grad + j, of_i), store(grad + d + j, of_keep * keep * kept[CLOSED]);
                 store(grad + 2 * d + j, of_z), store(grad + 3 * d + j, of_o);
@@ -202,41 +212,47 @@ struct SlstmBack : SlstmTile {
         }
         multiply_rows(grads_now, STRIP * grad_row, w.recurrent.data + head * w.packed_y, rows, 4 * d, d, nullptr, carry, H);
     }
-    // The strip's rows of an input, or of y one step before, as (rows, STRIP, in_row).
-    void load_before(const Rows& of, int64_t t, bool y) {
-        for (int64_t r = 0; r < rows; ++r)
-            for (int64_t s = 0; s < steps_from(t); ++s) {
-                float* to = before.data + (r * STRIP + s) * in_row;
-                if (!y || t + s)
-                    std::memcpy(to, row(of, begin + r, t + s - y), in_row * sizeof(float));
-                else
-                    for (int64_t head = 0; head < p.heads; ++head)
-                        std::memcpy(to + head * d, p.y0 + (head * p.batch + begin + r) * d, d * sizeof(float));
-            }
+    // y before the first step of a strip; the others are found on the way.
+    void load_before(int64_t r, int64_t t) {
+        float* to = before.data + r * STRIP * wide;
+        if (t) std::memcpy(to, row(p.y, begin + r, t - 1), wide * sizeof(float));
+        for (int64_t head = 0; head < p.heads && !t; ++head)
+            std::memcpy(to + head * d, p.y0 + (head * p.batch + begin + r) * d, d * sizeof(float));
     }
     // The gradients of the strip's inputs and of the weights.
     void finish(int64_t t) {
-        const int64_t out_row = in_row + PANEL, count = rows * STRIP;
+        const int64_t count = rows * STRIP;
         add_rows(grads.data, grad_row, count, round_up(w.width, LANES), sums.bias);
-        load_before(p.y, t, true);
-        for (int64_t head = 0; head < p.heads; ++head)
-            accumulate(before.data + head * d, in_row, grads.data + head * 4 * d, grad_row, count, d, 4 * d,
-                       sums.recurrent + head * sums.each, sums.row);
-        for (int64_t half = 0; half < 2; ++half) {
-            load_before(half ? p.second : p.first, t, false);
-            for (int64_t head = 0; head < p.heads; ++head)
-                accumulate(before.data + head * d, in_row, grads.data + (2 * head + half) * 2 * d, grad_row, count, d, 2 * d,
-                           sums.maps[half] + head * sums.each, sums.row);
-            for (int64_t r = 0; r < rows; ++r) {
-                for (int64_t head = 0; head < p.heads; ++head)
-                    multiply(grads.data + r * STRIP * grad_row + (2 * head + half) * 2 * d, grad_row,
-                             (half ? w.second : w.first).data + head * w.packed_half, STRIP, 2 * d, d, nullptr,
-                             out.data + head * d, out_row);
-                for (int64_t s = 0; s < steps_from(t); ++s)
-                    std::memcpy(row(half ? p.grad_second : p.grad_first, begin + r, t + s), out.data + s * out_row,
-                                in_row * sizeof(float));
-            }
+        for (int64_t r = 0; r < rows; ++r) {
+            load_before(r, t);
+            convolve(r, t, both.data + r * STRIP * 2 * wide, slopes.data + r * STRIP * w.conv.row);
         }
+        for (int64_t head = 0; head < p.heads; ++head) {
+            const float* of_head = grads.data + head * 4 * d;
+            accumulate(before.data + head * d, wide, of_head, grad_row, count, d, 4 * d, sums.recurrent + head * sums.each,
+                       sums.row);
+            for (int64_t half = 0; half < 2; ++half)
+                accumulate(both.data + half * wide + head * d, 2 * wide, of_head + half * 2 * d, grad_row, count, d, 2 * d,
+                           sums.maps[half] + head * sums.each, sums.row);
+        }
+        for (int64_t r = 0; r < rows; ++r) unconvolve(r, t);
+    }
+    void unconvolve(int64_t r, int64_t t) {
+        for (int64_t half = 0; half < 2; ++half)
+            for (int64_t head = 0; head < p.heads; ++head)
+                multiply(grads.data + r * STRIP * grad_row + (2 * head + half) * 2 * d, grad_row,
+                         (half ? w.second : w.first).data + head * w.packed_half, STRIP, 2 * d, d, nullptr,
+                         through.data + half * wide + head * d, through_row);
+        conv(r).back(
+            t, steps_from(t), later.data + r * MOST_TAPS * w.conv.row, sums.conv,
+            p.grad_before + (begin + r) * (p.taps - 1) * wide,
+            [&](int64_t s, int64_t j, int64_t) {
+                return load(through.data + s * through_row + j) * load(slopes.data + (r * STRIP + s) * w.conv.row + j);
+            },
+            [&](int64_t s, int64_t j, int64_t lanes, Lanes grad) {
+                const Lanes direct = load(through.data + s * through_row + wide + j);
+                store_part(row(p.grad_mapped, begin + r, t + s) + j, grad + direct, lanes);
+            });
     }
     void run() {
         for (int64_t t = p.time - 1; t >= 0; --t) {
@@ -254,17 +270,19 @@ inline int64_t slstm_tiles(const Slstm& p) { return (p.batch + TILE - 1) / TILE;
 inline int64_t rows_of_tile(const Slstm& p, int64_t i) { return p.batch - i * TILE < TILE ? p.batch - i * TILE : TILE; }
 
 int slstm(const Slstm& p) {
+    if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
     const SlstmWeights w(p, false);
     in_parallel(slstm_tiles(p), p.threads, [&](int64_t i) { SlstmForth(w, i * TILE, rows_of_tile(p, i)).run(); });
     return DONE;
 }
 
-// The gradients of recurrent, maps and bias must be zeros.
+// The gradients of all weights must be zeros.
 int slstm_back(const Slstm& p) {
+    if (p.taps > MOST_TAPS) return NO_SUCH_CHOICE;
     const SlstmWeights w(p, true);
-    with_sums(slstm_tiles(p), p.threads, SlstmSums::size(p),
+    with_sums(slstm_tiles(p), p.threads, SlstmSums::size(w),
               [&](int64_t i, float* sums) { SlstmBack(w, i * TILE, rows_of_tile(p, i), sums).run(); },
-              [&](float* sums) { SlstmSums(p, sums).add(p); });
+              [&](float* sums) { SlstmSums(w, sums).add(); });
     return DONE;
 }
 
