@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the automata, *.att")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of processor time, for each training")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of processor time, for each training")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if not any(options.folder.glob("*.att")):
