@@ -29,6 +29,24 @@ def test_the_definition_is_a_loop_of_steps(unit):
         assert_same_states(states[:, t], x + 0.0)
 
 
+@both_degrees
+def test_the_operation_takes_starts_that_lie_anywhere_in_memory(unit):
+    """A compiled graph may call it with any strides."""
+    case = make_case((3, 9, *unit), reset="random", state=True)
+    r, s, reset = case["r"], case["s"], case["reset"]
+    starts = [case[name] for name in ("state", "x0")]
+    apart = [each.transpose(0, -1).contiguous().transpose(0, -1) for each in starts]
+    assert not any(each.is_contiguous() for each in apart)
+    found = [torch.ops.latchwork.minmax_scan(r, s, state, reset, x0, "cpu") for state, x0 in (starts, apart)]
+    assert_same_states(*found)
+    grads = [
+        torch.ops.latchwork.minmax_scan_backward(found[0], r, s, found[0], state, reset, x0, "cpu")
+        for state, x0 in (starts, apart)
+    ]
+    for one, other in zip(*grads, strict=True):
+        assert_same(one, other)
+
+
 @each_backend
 @both_degrees
 @pytest.mark.parametrize("state", [False, True])
