@@ -150,13 +150,33 @@ def takes(first: Tensor, *others: Tensor | None) -> bool:
 
 
 def empty(*shape: int, like: Tensor) -> Tensor:
-    """A tensor for the kernel to write, in large pages if it is large."""
+    """A tensor for the kernel to write; see ops/cpu/kernel.py."""
     return cpu.empty(torch.Size(shape), like)
 
 
 def contiguous(tensors: Sequence[Tensor | None]) -> list[Any]:
     """Each as it is if the kernel can read it, its last dimension contiguous; else a copy."""
     return [None if each is None else cpu.inner_contiguous(each.resolve_neg(), 1) for each in tensors]
+
+
+def by_name(names: Sequence[str], tensors: Sequence[Tensor | None]) -> dict[str, Any]:
+    """The tensors of a mixer as the kernel reads them. Of the first the last dimension alone must be contiguous."""
+    rest = [None if each is None else each.contiguous() for each in tensors[1:]]
+    return dict(zip(names, [*contiguous(tensors[:1]), *rest], strict=True))
+
+
+def gradients(
+    names: Sequence[str], shapes: Sequence[Tensor], summed: slice
+) -> tuple[list[Tensor], dict[str, Tensor | None]]:
+    """Tensors for the gradients of a mixer, and the fields for them; None for an empty one.
+
+    summed: those that all rows add to, and that are zeros therefore.
+    """
+    found = [empty(*each.shape, like=each) for each in shapes]
+    for each in found[summed]:
+        each.zero_()
+    fields = zip(names, found, strict=False)
+    return found, {f"grad_{name}": each if each.numel() else None for name, each in fields}
 
 
 def filled(structure: type[ctypes.Structure], **values: Any) -> Any:

@@ -59,11 +59,9 @@ _BIAS = _NAMES.index("conv_bias")
 
 def _given(tensors: tuple[Any, ...]) -> dict[str, Any]:
     """The tensors by name, as the kernel reads them, and the sizes."""
-    (mapped,) = kernel.contiguous(tensors[:1])
-    values = [mapped, *(None if each is None else each.contiguous() for each in tensors[1:])]
-    (B, T, _), (_, N, D) = mapped.shape, tensors[9].shape
+    (B, T, _), (_, N, D) = tensors[0].shape, tensors[9].shape
     sizes = {"batch": B, "time": T, "width": D, "states": N, "rank": tensors[5].shape[1], "taps": tensors[2].shape[2]}
-    return {**sizes, **dict(zip(_NAMES, values, strict=True))}
+    return {**sizes, **kernel.by_name(_NAMES, tensors)}
 
 
 def _run(*inputs: Any) -> _Tensors:
@@ -84,12 +82,7 @@ def _run_fake(*inputs: Any) -> _Tensors:
 
 def _backward(grad_y: Tensor, grad_x: Tensor | None, kept: Tensor, *inputs: Any) -> list[Tensor]:
     """The gradients of all tensors; that of a bias that is not there is empty."""
-    found = [kernel.empty(*each.shape, like=each) for each in _backward_fake(grad_y, grad_x, kept, *inputs)]
-    for each in found[2:9]:  # what all rows add to
-        each.zero_()
-    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES, found, strict=True)}
-    if inputs[_BIAS] is None:
-        values["grad_conv_bias"] = None
+    found, values = kernel.gradients(_NAMES, _backward_fake(grad_y, grad_x, kept, *inputs), slice(2, 9))
     (values["grad_y"],), values["grad_x"] = kernel.contiguous([grad_y]), None if grad_x is None else grad_x.contiguous()
     kernel.run("mamba_mixer_back", kernel.MambaMixer, **_given(inputs), kept=kept, **values)
     return found

@@ -77,12 +77,10 @@ _OPTIONAL = MixerWeights._fields.index("conv_bias") + 2
 
 
 def _given(tensors: tuple[Any, ...], norm_epsilon: float) -> dict[str, Any]:
-    (mapped,) = kernel.contiguous(tensors[:1])
-    values = [mapped, *(None if each is None else each.contiguous() for each in tensors[1:])]
-    (B, T, _), (heads, width), taps = mapped.shape, tensors[12].shape[1:], tensors[2].shape[2]
+    (B, T, _), (heads, width), taps = tensors[0].shape, tensors[12].shape[1:], tensors[2].shape[2]
     sizes = {"batch": B, "time": T, "heads": heads, "width": width, "taps": taps}
     numbers = {"scale": width**-0.5, "epsilon": EPSILON, "norm_epsilon": norm_epsilon}
-    return {**sizes, **numbers, **dict(zip(_NAMES, values, strict=True))}
+    return {**sizes, **numbers, **kernel.by_name(_NAMES, tensors)}
 
 
 def _run(*inputs: Any) -> _Tensors:
@@ -103,12 +101,7 @@ def _run_fake(*inputs: Any) -> _Tensors:
 def _backward(grad_y: Tensor, grad_c: Tensor | None, grad_n: Tensor | None, tape: Tensor, *inputs: Any) -> list[Tensor]:
     """The gradients of all tensors but m; that of a bias that is not there is empty."""
     shapes = _backward_fake(grad_y, grad_c, grad_n, tape, *inputs)
-    found = [kernel.empty(*each.shape, like=each) for each in shapes]
-    for each in found[2:11]:  # what all rows add to
-        each.zero_()
-    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES, found, strict=False)}
-    if inputs[_OPTIONAL] is None:
-        values["grad_conv_bias"] = None
+    found, values = kernel.gradients(_NAMES, shapes, slice(2, 11))
     ends = {"grad_c": grad_c, "grad_n": grad_n}
     values |= {name: None if each is None else each.contiguous() for name, each in ends.items()}
     (values["grad_y"],) = kernel.contiguous([grad_y])

@@ -82,9 +82,7 @@ _Tensors = tuple[Tensor, ...]
 
 def _given(tensors: tuple[Any, ...]) -> dict[str, Any]:
     (B, T, _), taps, (H, _, d) = tensors[0].shape, tensors[2].shape[2], tensors[7].shape
-    (mapped,) = kernel.contiguous(tensors[:1])
-    values = [mapped, *(None if each is None else each.contiguous() for each in tensors[1:])]
-    return {"batch": B, "time": T, "heads": H, "width": d, "taps": taps, **dict(zip(_NAMES, values, strict=True))}
+    return {"batch": B, "time": T, "heads": H, "width": d, "taps": taps, **kernel.by_name(_NAMES, tensors)}
 
 
 def _run(*inputs: Any) -> _Tensors:
@@ -106,12 +104,7 @@ def _backward(
 ) -> list[Tensor]:
     """The gradients of all tensors but m, which has none; that of a bias that is not there is empty."""
     shapes = _backward_fake(grad_y, grad_c, grad_n, y, tape, *given)
-    found = [kernel.empty(*each.shape, like=each) for each in shapes]
-    for each in found[2:7]:  # what all rows add to
-        each.zero_()
-    values: dict[str, Any] = {f"grad_{name}": each for name, each in zip(_NAMES, found, strict=False)}
-    if given[_OPTIONAL] is None:
-        values["grad_conv_bias"] = None
+    found, values = kernel.gradients(_NAMES, shapes, slice(2, 7))
     ends = {"grad_c": grad_c, "grad_n": grad_n}
     values |= {name: None if each is None else each.contiguous() for name, each in ends.items()}
     (values["grad_y"],) = kernel.contiguous([grad_y])
