@@ -75,9 +75,24 @@ def test_any_layer_and_its_gradients_are_those_of_the_parts(case):
     assert_close(actual, expected, 1e-4)
 
 
+# d_model and d_state so that 48, 96 and 192 rows are computed at a time.
+@pytest.mark.parametrize(("d", "D"), [(33, 21), (250, 180), (530, 500)])
+@pytest.mark.parametrize("conv", KINDS["conv"])
+def test_a_layer_with_many_weights_and_its_gradients_are_those_of_the_parts(d, D, conv):
+    layer = make_layer(d, D, conv=conv, act_fn="swish")
+    u, first, reset = make_inputs(layer, 2, 199, True, "random")
+    state, last = torch.randn(2, D), torch.randint(199, (2,))
+    grads = torch.randn(2, 199, d), torch.randn(2, D), torch.randn(2, d)
+    torch.set_num_threads(2)
+    actual = outputs_and_gradients(run, layer, u, first, state, reset, last, grads)
+    u, first, state, *grads = (each.double() for each in (u, first, state, *grads))
+    expected = outputs_and_gradients(define, widen(layer), u, first, state, reset, last, grads)
+    assert_close(actual, expected, 1e-4)
+
+
 @pytest.mark.parametrize(("B", "T"), [(4, 300), (3, 500), (1, 7000), (30, 50)])
 def test_a_layer_is_repeated_bit_for_bit_and_its_values_on_any_number_of_threads(B, T):
-    """Threads have sequences of their own, or take blocks of 96 rows in turn."""
+    """Threads have sequences of their own, or take blocks of 48 rows in turn."""
     layer = make_layer(33, 21)
     u, first, reset = make_inputs(layer, B, T, True, "random")
     case = u, first, torch.randn(B, 21), reset, torch.randint(T, (B,))

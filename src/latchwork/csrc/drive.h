@@ -5,6 +5,13 @@
 
 namespace LATCHWORK_ISA {
 
+// Rows at a time: few, so that what lies between the parts stays in the cache beside the weights; or, where the weights are too
+// many for it, enough rows that reading them is worth it. Multiples of ROWS. Measured with a cache of 1 MB a core.
+inline int64_t rows_at_a_time(const Layer& p) {
+    const int64_t weights = p.width * (2 * p.width + 3 * p.hidden + p.outputs + p.state);
+    return weights < 400'000 ? 48 : weights < 2'000'000 ? 96 : 192;
+}
+
 // Rows of what backward needs: m, ups and q of the drive, z, and the state x.
 struct Kept {
     Place m, ups, q, z, x;
@@ -47,7 +54,7 @@ struct Step {
 // Sizes, and the weights as the products want them.
 struct Drive {
     const Layer& p;
-    const int64_t d, ups, D, UP, H, Z, PAIR;  // capitals: row lengths with padding
+    const int64_t block, d, ups, D, UP, H, Z, PAIR;  // block: rows at a time; capitals: row lengths with padding
     const Tape tape;
     Scratch<float> memory;
     Normaliser norm_conv, norm_ffn, norm_neuron;
@@ -55,7 +62,7 @@ struct Drive {
     float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
 
     Drive(const Layer& p, bool backward)
-        : p(p), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
+        : p(p), block(rows_at_a_time(p)), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
           H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), tape(Tape::of(p)),
           memory(p.up.weight ? 8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
                                    packed_room(d, p.hidden) + packed_room(p.outputs, d)
@@ -63,9 +70,9 @@ struct Drive {
           mask_hidden(tail_mask(p.hidden)) {
         if (!p.up.weight) return;  // z is given
         Arena arena{memory.data};
-        norm_conv = normaliser(p.norm_conv, arena);
-        norm_ffn = normaliser(p.norm_ffn, arena);
-        norm_neuron = normaliser(p.norm_neuron, arena);
+        norm_conv = normaliser(p.norm_conv, d, arena);
+        norm_ffn = normaliser(p.norm_ffn, d, arena);
+        norm_neuron = normaliser(p.norm_neuron, d, arena);
         conv = conv_bias = gate = nullptr;
         if (p.gated_conv) {
             gate = arena.take(D);
@@ -82,13 +89,6 @@ struct Drive {
         down = packed_weight(p.down, d, p.hidden, arena, backward);
         projection = packed_weight(p.projection, p.outputs, d, arena, backward);
     }
-    Normaliser normaliser(const Norm& norm, Arena& arena) const {
-        Normaliser made{norm.kind, d, D, static_cast<float>(norm.epsilon), arena.take(D), arena.take(D), tail_mask(d)};
-        copy_padded(norm.weight, norm.kind == NO_NORM ? 0 : d, D, made.weight);
-        for (int64_t j = 0; j < d && norm.kind == NO_NORM; ++j) made.weight[j] = 1.0f;
-        copy_padded(norm.bias, norm.kind == LAYER_NORM ? d : 0, D, made.bias);
-        return made;
-    }
     bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
 
     // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
@@ -98,8 +98,7 @@ struct Drive {
         return x;
     }
     // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted (not null). The norm writes each
-    // v to its own row and to the next: pair has PAIR_ROWS rows.
-    static constexpr int64_t PAIR_ROWS = BLOCK + 1;
+    // v to its own row and to the next: pair has a row more than the others.
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
         Step step(p, row);
         if (!step.is_first() && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
@@ -164,21 +163,21 @@ struct DriveForward {
     const Drive& w;
     float *own, *pair, *y, *a, *z, *x, *mask;
     static int64_t size(const Drive& w) {
-        return w.p.up.weight ? line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.D + w.H + w.Z) + 2 * line(w.D) : 0;
+        return w.p.up.weight ? line((w.block + 1) * w.PAIR) + w.block * (w.D + w.H + w.Z) + 2 * line(w.D) : 0;
     }
-    DriveForward(const Drive& w, Arena& arena, float* own) : w(w), own(own) {  // own: room for BLOCK rows of the tape
+    DriveForward(const Drive& w, Arena arena, float* own) : w(w), own(own) {  // own: room for w.block rows of the tape
         if (!w.p.up.weight) return;
-        pair = arena.take(w.PAIR_ROWS * w.PAIR), y = arena.take(BLOCK * w.D), a = arena.take(BLOCK * w.H);
-        z = arena.take(BLOCK * w.Z), x = arena.take(w.D), mask = arena.take(w.D);
+        pair = arena.take((w.block + 1) * w.PAIR), y = arena.take(w.block * w.D), a = arena.take(w.block * w.H);
+        z = arena.take(w.block * w.Z), x = arena.take(w.D), mask = arena.take(w.D);
     }
     // Computes `rows` rows and keeps them in `to`, or where there is no such place in one of its own, which the next block
     // overwrites. Returns where. z goes to p.z if it is the result. If z is given, nothing is done.
     Kept operator()(int64_t row, int64_t rows, const Kept* to) {
         const Layer& p = w.p;
-        if (!p.up.weight) return to ? *to : w.tape.rows(own, BLOCK);
+        if (!p.up.weight) return to ? *to : w.tape.rows(own, w.block);
         const int64_t whole = round_up(rows, ROWS);
         // The last rows of a block may be computed for nothing; they must not be written to the tape.
-        const Kept kept = to && whole == rows ? *to : w.tape.rows(own, BLOCK);
+        const Kept kept = to && whole == rows ? *to : w.tape.rows(own, w.block);
         const auto [m, ups, q, kept_z, _] = kept;
         w.pairs(row, rows, x, nullptr, nullptr, pair);
         if (p.gated_conv)
@@ -236,23 +235,28 @@ struct DriveBackward {
     } sums;
     const float* carried = nullptr;  // what the convolution of the row after sends to the row before it, if anything
 
-    static int64_t size(const Drive& w) {
+    static int64_t size(const Drive& w) { return w.p.up.weight ? w.block * (6 * w.D + 2) : 0; }
+    // Of the memory that grad_z may lie in: it is needed no longer when this is.
+    static int64_t late_size(const Drive& w) {
         if (!w.p.up.weight) return 0;
-        return line(w.PAIR_ROWS * w.PAIR) + BLOCK * (w.PAIR + 6 * w.D + w.UP + 2 * w.H + 2);
+        const int64_t hidden = w.block * (w.UP + 2 * w.H), pairs = line((w.block + 1) * w.PAIR) + w.block * w.PAIR;
+        return hidden > pairs ? hidden : pairs;
     }
     static int64_t zero_size(const Drive& w) {
         if (!w.p.up.weight) return 0;
         return line(tiles(w.d) * w.PAIR) + line(tiles(w.ups) * w.D) + line(tiles(w.d) * w.H) +
                line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 6 * line(w.D) + line(6 * w.D);
     }
-    // zero: memory that is zero at first.
-    DriveBackward(const Drive& w, Arena& arena, Arena& zero) : w(w) {
+    // Where nothing is needed any longer, the next takes its place: less memory is more of it in the cache. late: of
+    // late_size. zero: memory that is zero at first.
+    DriveBackward(const Drive& w, Arena arena, Arena late, Arena& zero) : w(w) {
         if (!w.p.up.weight) return;
-        pair = arena.take(w.PAIR_ROWS * w.PAIR), grad_pair = arena.take(BLOCK * w.PAIR);
-        hat_conv = arena.take(BLOCK * w.D), scale_conv = arena.take(BLOCK), y = arena.take(BLOCK * w.D);
-        grad_y = arena.take(BLOCK * w.D), grad_m = arena.take(BLOCK * w.D), f = arena.take(BLOCK * w.D);
-        ups = arena.take(BLOCK * w.UP), hats = arena.take(BLOCK * w.D), a = arena.take(BLOCK * w.H);
-        grad_a = arena.take(BLOCK * w.H), scales = arena.take(BLOCK);
+        hat_conv = arena.take(w.block * w.D), scale_conv = arena.take(w.block), y = arena.take(w.block * w.D);
+        grad_y = arena.take(w.block * w.D), grad_m = arena.take(w.block * w.D), f = arena.take(w.block * w.D);
+        hats = arena.take(w.block * w.D), scales = arena.take(w.block);
+        Arena then = late;  // when ups is done with
+        ups = late.take(w.block * w.UP), a = late.take(w.block * w.H), grad_a = late.take(w.block * w.H);
+        pair = then.take((w.block + 1) * w.PAIR), grad_pair = then.take(w.block * w.PAIR);
         x = zero.take(w.D), mask = zero.take(w.D), grad_v = zero.take(w.D), next = zero.take(w.D);
         sums.conv = zero.take(tiles(w.d) * w.PAIR), sums.conv_bias = zero.take(w.D);
         sums.up = zero.take(tiles(w.ups) * w.D), sums.up_bias = zero.take(w.UP);

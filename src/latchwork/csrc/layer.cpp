@@ -3,6 +3,7 @@
 #include "drive.h"
 #include "response.h"
 #include "steps.h"
+#include <algorithm>
 #include <thread>
 
 #define JOIN_(a, b) a##b
@@ -64,10 +65,10 @@ struct Recurrence {
 // through its rows alone, a block at a time. Otherwise threads take blocks in turn: they wait for each other at the
 // recurrence alone.
 struct Spread {
-    int64_t rows, threads, blocks;
+    int64_t rows, block, threads, blocks;
     bool in_turn;
-    explicit Spread(const Layer& p) : rows(p.batch * p.time), blocks((rows + BLOCK - 1) / BLOCK) {
-        const int64_t most = rows / (2 * BLOCK);
+    Spread(const Layer& p, int64_t block) : rows(p.batch * p.time), block(block), blocks((rows + block - 1) / block) {
+        const int64_t most = rows / (2 * block);
         threads = p.threads < most ? p.threads : most;
         if (threads < 1) threads = 1;
         in_turn = p.output.weight && p.batch % threads && p.batch < 8 * threads;
@@ -83,19 +84,19 @@ struct Spread {
             return;
         }
         for (int64_t turn = thread; turn < blocks; turn += team) {
-            const int64_t begin = (back ? blocks - 1 - turn : turn) * BLOCK;
-            f(turn, begin, rows - begin < BLOCK ? rows : begin + BLOCK);
+            const int64_t begin = (back ? blocks - 1 - turn : turn) * block;
+            f(turn, begin, rows - begin < block ? rows : begin + block);
         }
     }
     // f(row, rows) for the blocks of rows [begin, end), from the first on or from the last.
     template <class F>
-    static void each_block(int64_t begin, int64_t end, F f) {
-        for (int64_t row = begin; row < end; row += BLOCK) f(row, end - row < BLOCK ? end - row : BLOCK);
+    void each_block(int64_t begin, int64_t end, F f) const {
+        for (int64_t row = begin; row < end; row += block) f(row, end - row < block ? end - row : block);
     }
     template <class F>
-    static void each_block_back(int64_t begin, int64_t end, F f) {
-        for (int64_t row = begin + (end - begin - 1) / BLOCK * BLOCK; row >= begin; row -= BLOCK)
-            f(row, end - row < BLOCK ? end - row : BLOCK);
+    void each_block_back(int64_t begin, int64_t end, F f) const {
+        for (int64_t row = begin + (end - begin - 1) / block * block; row >= begin; row -= block)
+            f(row, end - row < block ? end - row : block);
     }
 
   private:
@@ -130,7 +131,8 @@ struct LayerPass {
     const Response response;
     const Recurrence recurrence;
     const Spread spread;
-    LayerPass(const Layer& p, bool backward) : p(p), drive(p, backward), response(p, backward), recurrence{p}, spread(p) {}
+    LayerPass(const Layer& p, bool backward)
+        : p(p), drive(p, backward), response(p, drive.block, backward), recurrence{p}, spread(p, drive.block) {}
 
     Kept kept(int64_t row) const { return drive.tape.rows(p.tape, spread.rows).rows_from(row); }
     Place z(int64_t row, const Kept& kept) const {
@@ -142,7 +144,9 @@ struct LayerPass {
             if (p.x_last) std::memcpy(p.x_last + b * p.state, recurrence.start(b), p.state * sizeof(float));
             if (p.v_last) copy_padded(p.first ? p.first + b * p.width : nullptr, p.width, p.width, p.v_last + b * p.width);
         }
-        const int64_t size = DriveForward::size(drive) + ResponseForward::size(response), block = BLOCK * drive.tape.size();
+        // The two parts work one after the other, in the same memory.
+        const int64_t size = line(std::max(DriveForward::size(drive), ResponseForward::size(response)));
+        const int64_t block = drive.block * drive.tape.size();
         Scratch<float> memory(spread.threads * size), own(spread.threads * block);
         Carry states(spread, p.state);
         in_team(spread.threads, [&](int64_t thread, int64_t team) {
@@ -162,8 +166,10 @@ struct LayerPass {
     }
 
     void backward() const {
-        const int64_t D = drive.D, Z = drive.Z, S = response.S, threads = spread.threads, runs = spread.runs();
-        const int64_t size = DriveBackward::size(drive) + ResponseBackward::size(response) + BLOCK * (Z + S) + 16;
+        const int64_t D = drive.D, Z = drive.Z, threads = spread.threads, runs = spread.runs();
+        // The two parts work one after the other, in the same memory.
+        const int64_t early = line(std::max(DriveBackward::size(drive), ResponseBackward::size(response)));
+        const int64_t size = early + line(std::max(DriveBackward::late_size(drive), drive.block * Z)) + line(ROWS);
         const int64_t zero = DriveBackward::zero_size(drive) + ResponseBackward::zero_size(response);
         Scratch<float> memory(threads * size), zeros(threads * zero), sent(runs * D);
         Scratch<int64_t> senders(runs);  // the first row of each run, if it sends something to the row before it, or 0
@@ -172,23 +178,22 @@ struct LayerPass {
         Carry carries(spread, p.state);
         const auto with = [&](int64_t thread, auto f) {
             Arena arena{memory.data + thread * size}, zeroed{zeros.data + thread * zero};
-            DriveBackward before(drive, arena, zeroed);
+            float* late = memory.data + thread * size + early;
+            DriveBackward before(drive, arena, {late}, zeroed);
             ResponseBackward after(response, arena, zeroed);
-            f(before, after, arena);
+            f(before, after, late);
         };
         in_team(threads, [&](int64_t thread, int64_t team) {
-            with(thread, [&](auto& before, auto& after, Arena& arena) {
-                float* own_z = arena.take(BLOCK * Z);
-                const Place grad_x{arena.take(BLOCK * S), S};
+            with(thread, [&](auto& before, auto& after, float* own_z) {
                 spread.each_run(thread, team, true, [&](int64_t number, int64_t begin, int64_t end) {
                     before.carried = nullptr;
                     spread.each_block_back(begin, end, [&](int64_t row, int64_t rows) {
                         const Place grad_z = p.up.weight ? Place{own_z, Z} : Place{p.grad_z + row * p.outputs, p.outputs};
                         if (p.output.weight) {
                             const Kept here = kept(row);
-                            after(row, rows, here.x, z(row, here), grad_x, grad_z);
+                            after(row, rows, here.x, z(row, here), grad_z);
                             carries.with(number, [&](float* carry) {
-                                recurrence.backward(row, rows, z(row, here), here.x, grad_x, grad_z, carry);
+                                recurrence.backward(row, rows, z(row, here), here.x, after.grad_x, grad_z, carry);
                             });
                         } else {
                             for (int64_t r = 0; r < rows; ++r)
@@ -202,12 +207,12 @@ struct LayerPass {
                 });
             });
         });
-        with(0, [&](auto& before, auto&, Arena&) {
+        with(0, [&](auto& before, auto&, float*) {
             for (int64_t number = 0; p.up.weight && number < runs; ++number)
                 if (senders.data[number]) before.send(senders.data[number] - 1, sent.data + number * D);
         });
         for (int64_t thread = 0; thread < threads; ++thread)
-            with(thread, [&](auto& before, auto& after, Arena&) {
+            with(thread, [&](auto& before, auto& after, float*) {
                 before.hand_out(thread == 0);
                 after.hand_out(thread == 0);
             });

@@ -64,4 +64,14 @@ struct Normaliser {
     }
 };
 
+// Takes room for two rows of `width` numbers with their padding.
+inline Normaliser normaliser(const Norm& norm, int64_t width, Arena& arena) {
+    const int64_t size = panels(width), kind = norm.kind;
+    Normaliser made{kind, width, size, static_cast<float>(norm.epsilon), arena.take(size), arena.take(size), tail_mask(width)};
+    copy_padded(norm.weight, kind == NO_NORM ? 0 : width, size, made.weight);
+    for (int64_t j = 0; j < width && kind == NO_NORM; ++j) made.weight[j] = 1.0f;
+    copy_padded(norm.bias, kind == LAYER_NORM ? width : 0, size, made.bias);
+    return made;
+}
+
 }  // namespace LATCHWORK_ISA

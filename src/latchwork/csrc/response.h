@@ -8,11 +8,11 @@ LATCHWORK_INLINE Lanes sigmoid(Lanes a) { return 1.0f / (1.0f + exponential(-a))
 
 struct Response {
     const Layer& p;
-    const int64_t D, S;  // row lengths with padding
+    const int64_t block, D, S;  // block: rows at a time; D, S: row lengths with padding
     Scratch<float> memory;
     float *weight, *bias;
-    Response(const Layer& p, bool backward)
-        : p(p), D(panels(p.width)), S(panels(p.state)),
+    Response(const Layer& p, int64_t block, bool backward)
+        : p(p), block(block), D(panels(p.width)), S(panels(p.state)),
           memory(p.output.weight ? line(D) + packed_room(p.width, p.state) : 0) {
         if (!p.output.weight) return;
         Arena arena{memory.data};
@@ -39,9 +39,9 @@ struct Response {
 struct ResponseForward {
     const Response& w;
     float *a, *y, *gate;
-    static int64_t size(const Response& w) { return BLOCK * (w.S + w.D) + line(w.S); }
-    ResponseForward(const Response& w, Arena& arena) : w(w) {
-        a = arena.take(BLOCK * w.S), y = arena.take(BLOCK * w.D), gate = arena.take(w.S);
+    static int64_t size(const Response& w) { return w.block * (w.S + w.D) + line(w.S); }
+    ResponseForward(const Response& w, Arena arena) : w(w) {
+        a = arena.take(w.block * w.S), y = arena.take(w.block * w.D), gate = arena.take(w.S);
     }
     void operator()(int64_t row, int64_t rows, Place x, Place z) {
         const Layer& p = w.p;
@@ -59,16 +59,16 @@ struct ResponseForward {
 // One thread's pass over rows, backward, and its sums of the gradients of the weights.
 struct ResponseBackward {
     const Response& w;
-    float *a, *gate, *grad_a, *grad_y, *grad_weight, *grad_bias;
-    static int64_t size(const Response& w) { return BLOCK * (3 * w.S + w.D); }
+    Place grad_x;  // what it finds for the state, before the recurrence
+    float *a, *gate, *grad_y, *grad_weight, *grad_bias;
+    static int64_t size(const Response& w) { return w.block * (3 * w.S + w.D); }
     static int64_t zero_size(const Response& w) { return line(tiles(w.p.width) * w.S) + line(w.D); }
-    ResponseBackward(const Response& w, Arena& arena, Arena& zero) : w(w) {
-        a = arena.take(BLOCK * w.S), gate = arena.take(BLOCK * w.S), grad_a = arena.take(BLOCK * w.S);
-        grad_y = arena.take(BLOCK * w.D);
+    ResponseBackward(const Response& w, Arena arena, Arena& zero) : w(w), grad_x{arena.take(w.block * w.S), w.S} {
+        a = arena.take(w.block * w.S), gate = arena.take(w.block * w.S), grad_y = arena.take(w.block * w.D);
         grad_weight = zero.take(tiles(w.p.width) * w.S), grad_bias = zero.take(w.D);
     }
-    // grad_x: room for whole vectors. Of grad_z only the gate's columns are written.
-    void operator()(int64_t row, int64_t rows, Place x, Place z, Place grad_x, Place grad_z) {
+    // Of grad_z only the gate's columns are written.
+    void operator()(int64_t row, int64_t rows, Place x, Place z, Place grad_z) {
         const Layer& p = w.p;
         for (int64_t r = 0; r < rows; ++r) {
             x.prefetch(r + 2), z.prefetch(r + 2);
@@ -77,16 +77,15 @@ struct ResponseBackward {
         }
         accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S);
         add_rows(grad_y, w.D, rows, w.D, grad_bias);
-        multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_a, w.S);
-        for (int64_t r = 0; r < rows; ++r) {
-            const float *behind = a + r * w.S, *open = gate + r * w.S, *grad = grad_a + r * w.S;
-            float *to = grad_x.row(r), *logits = grad_z.row(r) + p.outputs - p.state;
-            for (int64_t j = 0; j < p.state; j += LANES)
-                store(to + j, p.gated_output ? load(grad + j) * load(open + j) : load(grad + j));
-            if (p.gated_output)
-                each_part(p.state, logits, [&](int64_t j, int64_t) {
-                    return load(grad + j) * load(behind + j) * (1.0f - load(open + j));
-                });
+        multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_x.at, w.S);
+        for (int64_t r = 0; r < rows && p.gated_output; ++r) {
+            const float *behind = a + r * w.S, *open = gate + r * w.S;
+            float* grad = grad_x.row(r);
+            each_part(p.state, grad_z.row(r) + p.outputs - p.state, [&](int64_t j, int64_t) {
+                const Lanes before = load(grad + j), opened = load(open + j);
+                store(grad + j, before * opened);
+                return before * load(behind + j) * (1.0f - opened);
+            });
         }
     }
     // The sums into the gradients: written by the first thread, added by the others.
