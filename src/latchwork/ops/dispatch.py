@@ -44,6 +44,7 @@ BACKENDS: dict[str, dict[str, ModuleType]] = {  # of each operation, in order of
 }
 _UNFIT: dict[str, Callable[[Tensor], str | None]] = {"triton": triton_scan.unfit, "cpu": kernel.unfit}
 _library = torch.library.Library("latchwork", "FRAGMENT")  # type: ignore[no-untyped-call]
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr()
 _asked = "auto"  # what `use_backend` says
 
 
@@ -119,21 +120,24 @@ def register(
     _library.define(schema)  # type: ignore[no-untyped-call]
     _library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"latchwork::{name}", fake, lib=_library)
-    derived = _differentiable(getattr(torch.ops.latchwork, name).default, save, gradient or _no_second_gradient)
+    operation = getattr(torch.ops.latchwork, name).default
+    derived = _differentiable(operation, run, save, gradient or _no_second_gradient)
     _library.impl(name, derived, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
 
 
 def _differentiable(
-    operation: Any, save: Callable[..., None] | None, gradient: Callable[..., Any]
+    operation: Any, implementation: Callable[..., Any], save: Callable[..., None] | None, gradient: Callable[..., Any]
 ) -> Callable[..., Any]:
     """What `torch.library.register_autograd` makes, without its search for default arguments.
 
-    Its time grows with the square of their number: for a layer it is a third of a millisecond a call.
+    Its time grows with the square of their number: for a layer it is a third of a millisecond a call. Where nothing but
+    the numbers of the CPU is left to dispatch to, `implementation` is called at once.
     """
 
     def below(keys: Any, *arguments: Any) -> Any:
+        keys = keys & torch._C._after_autograd_keyset
         with torch._C._AutoDispatchBelowAutograd():
-            return operation.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+            return implementation(*arguments) if keys.raw_repr() == _CPU else operation.redispatch(keys, *arguments)
 
     class Differentiable(torch.autograd.Function):
         @staticmethod

@@ -74,8 +74,10 @@ def _pointers(*tensors: Tensor | None) -> list[int | None]:
     return [None if each is None else each.data_ptr() for each in tensors]
 
 
-def _contiguous(*tensors: Tensor | None) -> list[Any]:
-    return [None if each is None else each.contiguous() for each in tensors]
+def _split(arguments: Sequence[Any]) -> tuple[Tensors, Weights]:
+    """The tensors among the arguments of the operation, contiguous."""
+    found = [None if each is None else each.contiguous() for each in arguments[: GIVEN + COUNT]]
+    return Tensors(*found[:GIVEN]), Weights(*found[GIVEN:])
 
 
 def _check(given: Tensors, outputs: int, state: int) -> None:
@@ -93,8 +95,8 @@ def _check(given: Tensors, outputs: int, state: int) -> None:
 def _describe(given: Tensors, weights: Weights, options: Sequence[Any], grads: Sequence[Tensor | None]) -> Layer:
     """The kernel's view of a call. grads: of the weights, to be written; empty in a forward pass."""
     norm, epsilon, activation, gated_ffn, dropout, gated_output = options
-    *of, u, z, first, reset, last, state, x0 = _pointers(*weights, *given[:-1])
-    grad = _pointers(*grads) if grads else [None] * COUNT
+    u, z, first, reset, last, state, x0, *found = _pointers(*given[:-1], *weights, *grads)
+    of, grad = found[:COUNT], found[COUNT:] or [None] * COUNT
     pairs = list(zip(of[::2], of[1::2], grad[::2], grad[1::2], strict=True))
     norms = [Norm(NORMS.index(norm), epsilon, *each) for each in pairs[:3]]
     how = (weights.conv is not None and weights.conv.dim() == 1, gated_ffn, gated_output, ACTIVATIONS.index(activation))
@@ -126,7 +128,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     The result is y, or without output weights z. arguments: the tensors, the weights, the options, and whether to keep
     the tape.
     """
-    given, weights = Tensors(*_contiguous(*arguments[:GIVEN])), Weights(*_contiguous(*arguments[GIVEN : GIVEN + COUNT]))
+    given, weights = _split(arguments)
     *options, record = arguments[GIVEN + COUNT :]
     layer = _describe(given, weights, options, ())
     _check(given, layer.outputs, layer.state)
@@ -151,7 +153,7 @@ def backward(
     grad_out: Tensor | None, grad_x_last: Tensor | None, grad_v_last: Tensor | None, tape: Tensor, *arguments: Any
 ) -> list[Tensor]:
     """The gradients of u unless z is given, of z, first, state and x0 if given, and of the weights that there are."""
-    given, weights = Tensors(*_contiguous(*arguments[:GIVEN])), Weights(*_contiguous(*arguments[GIVEN : GIVEN + COUNT]))
+    given, weights = _split(arguments)
     grads = [None if each is None else torch.empty_like(each) for each in weights]
     layer = _describe(given, weights, arguments[GIVEN + COUNT :], grads)
     u, whole, B = given.u, weights.output is not None, given.u.shape[0]
