@@ -24,6 +24,7 @@ KERNELS = {  # what of the C++ kernel does nothing: the operation that is found 
     "latchwork_layer_forward": "layer before its recurrence",
     "latchwork_layer_backward": "layer from its recurrence on",
     "latchwork_head": "head and loss",
+    "latchwork_best": "head and loss",
     "latchwork_matvec": "int8 matrix times vectors",
     "latchwork_latch": "temporal latch",
     "latchwork_latch_back": "temporal latch",

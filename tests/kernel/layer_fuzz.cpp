@@ -81,11 +81,11 @@ struct Learnt {
     }
 };
 
-// Rows so that they cross the block of 96, and that there are enough for a second and a third thread; most are few.
+// Rows so that they cross blocks of 48 and 96, and that there are enough for a second and a third thread; most are few.
 int64_t draw_rows(Random& random, int64_t for_a_thread) {
     const int64_t lot = random.below(100);
     if (lot < 60) return random.below(25);
-    if (lot < 75) return 90 + random.below(12);
+    if (lot < 75) return random.pick({42, 90}) + random.below(12);
     if (lot < 85) return 186 + random.below(12);
     if (lot == 99) return 3000 + random.below(4000);  // many blocks, which threads take in turn
     return random.pick({2, 2, 3}) * for_a_thread + random.below(100) - 2;
@@ -333,6 +333,34 @@ void try_head(Random& random, const char* number) {
     starve(random, latchwork_head, &p);
 }
 
+void try_best(Random& random, const char* number) {
+    Best p{};
+    p.rows = draw_rows(random, 192), p.width = draw_width(random), p.threads = 1 + random.below(4);
+    p.classes = draw_width(random) + (random.percent(20) ? 60 : 0);
+    const int64_t kind = random.below(3), scales = kind == NO_NORM ? 0 : p.width;
+    std::snprintf(now, sizeof now, "%s: best rows %ld width %ld classes %ld threads %ld norm %ld", number, long(p.rows),
+                  long(p.width), long(p.classes), long(p.threads), long(kind));
+    Learnt norm(random, scales, 1, kind == LAYER_NORM);
+    Block x = draw(random, p.rows * p.width, 2), weight = draw(random, p.classes * p.width);
+    set_nan(random, x), set_nan(random, weight);
+    const definition::Norm wanted = norm.norm(kind, 0.05);
+    const definition::Linear head{p.classes, p.width, widen(weight), Numbers(p.classes), {}, {}};
+    const std::vector<Block> inputs{x, weight};
+    std::vector<int64_t> best(p.rows, -2);
+    p.norm = norm.pointers(kind, 0.05), p.x = pointer(x), p.weight = pointer(weight), p.best = best.data();
+    run(latchwork_best, &p);
+    for (int64_t row = 0; row < p.rows; ++row) {
+        const Numbers logits = head.forward(wanted.forward(definition::row_of(widen(x), row, p.width)));
+        bool wrong = false;
+        double most = logits[0];
+        for (double each : logits) wrong |= std::isnan(each), most = std::max(most, each);
+        if (wrong ? best[row] != -1 : best[row] < 0 || best[row] >= p.classes || logits[best[row]] < most - 1e-3)
+            fail("the best of row %ld is %ld", long(row), long(best[row]));
+    }
+    check_unchanged(inputs, {&x, &weight});
+    starve(random, latchwork_best, &p);
+}
+
 void try_matvec(Random& random, const char* number) {
     Matvec p{};
     const bool large = random.percent(5);  // enough for several threads
@@ -383,6 +411,7 @@ int main(int count, char** arguments) {
         while (!try_layer(random, number)) continue;
         try_response(random, number);
         try_head(random, number);
+        try_best(random, number);
         try_matvec(random, number);
     });
     std::printf("the largest error is %.2g of what is allowed\n", worst);

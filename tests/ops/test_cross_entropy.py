@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from latchwork.ops.cpu import cross_entropy as kernel
-from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
+from latchwork.ops.cross_entropy import linear_best, linear_cross_entropy, mean_cross_entropy
 from latchwork.ops.torch import cross_entropy as pieces
 from seen_operations import seen_operations
 
@@ -252,3 +252,67 @@ def test_a_compiled_graph_keeps_the_operation():
     for each in (found, value_and_gradients(compiled, *case)):
         for one, other in zip(each, value_and_gradients(linear_cross_entropy, *case), strict=True):
             assert torch.equal(one, other)
+
+
+NORMS = ("none", "layernorm", "rmsnorm")
+
+
+def best_by_definition(hidden, weight, norm="none", epsilon=0.0, norm_weight=None, norm_bias=None):
+    """-1 where a logit is a NaN, and the distance of the two largest logits of each row."""
+    wide = [None if each is None else each.double() for each in (hidden, weight, norm_weight, norm_bias)]
+    logits = F.linear(pieces.normed(wide[0], norm, epsilon, *wide[2:]), wide[1])
+    two = logits.topk(min(2, logits.shape[1]), dim=-1).values
+    return logits.argmax(-1).masked_fill(logits.isnan().any(-1), -1), two[:, 0] - two[:, -1]
+
+
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.tuples(st.integers(0, 60) | st.sampled_from([95, 96, 97, 193]), st.integers(1, 90), st.integers(1, 100)),
+    in_kernel=st.booleans(),
+    norm=st.sampled_from(NORMS),
+    parts=st.integers(0, 2),
+    layouts=st.tuples(*[st.sampled_from(sorted(LAYOUTS))] * 2),
+    threads=st.sampled_from([1, 2, 3]),
+)
+def test_the_best_class_is_that_of_the_logits(seed, sizes, in_kernel, norm, parts, layouts, threads):
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    N, d, V = sizes
+    hidden, weight = (LAYOUTS[how](torch.randn(*s)) for how, s in zip(layouts, ((N, d), (V, d)), strict=True))
+    of_norm = [torch.randn(d) if number < parts and norm != "none" else None for number in range(2)]
+    if norm == "rmsnorm":
+        of_norm[1] = None
+    with pytest.MonkeyPatch.context() as patch:
+        if not in_kernel:
+            patch.setattr(kernel, "MOST_CLASSES", 0)
+            patch.setattr(pieces, "FEWEST_ROWS", 7)
+            patch.setattr(pieces, "BYTES", 1)
+        found = linear_best(hidden, weight, norm, 1e-3, *of_norm)
+    expected, apart = best_by_definition(hidden, weight, norm, 1e-3, *of_norm)
+    assert found.dtype == torch.int64
+    clear = (apart > 1e-4) | torch.tensor(V == 1)
+    assert torch.equal(found[clear], expected[clear])
+
+
+@pytest.mark.parametrize("V", [1, 15, 16, 17, 33, 64])
+def test_of_equal_logits_the_first_is_the_best_and_a_nan_leaves_none(V, way):
+    for place in {0, V // 2, V - 1}:
+        hidden, weight = torch.ones(5, 3), torch.zeros(V, 3)
+        weight[place:] = 2.0
+        weight[place, 0] = 2.0
+        hidden[3, 1] = torch.nan
+        hidden[1], hidden[2] = torch.inf, -1.0
+        expected = [place, -1 if place else 0, 0, -1, place]
+        assert linear_best(hidden, weight).tolist() == expected
+
+
+def test_the_best_class_has_no_gradient_and_bad_input_is_an_error(way):
+    hidden, weight = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    assert not linear_best(hidden, weight).requires_grad
+    with pytest.raises(ValueError, match=r"hidden and weight must be \(N, d\) and \(V, d\) with V > 0; got \(4, 3\)"):
+        linear_best(hidden, weight[:, :2])
+    with pytest.raises(ValueError, match="norm must be one of none, layernorm, rmsnorm; got 'batch'"):
+        linear_best(hidden, weight, "batch")
+    with pytest.raises(ValueError, match=r"norm_bias must be \(d,\) = \(3,\); got \(2,\)"):
+        linear_best(hidden, weight, "layernorm", 1e-5, torch.ones(3), torch.ones(2))

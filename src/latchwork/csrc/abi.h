@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-constexpr int64_t INTERFACE = 11;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
+constexpr int64_t INTERFACE = 12;  // to be raised, here and in ops/cpu/abi.py, with every change of what is here
 enum { DONE = 0, NO_SUCH_DTYPE = 1, NO_SUCH_CHOICE = 2, NO_MEMORY = 3, NO_SUCH_ISA = 4 };
 
 // The recurrence.
@@ -109,6 +109,14 @@ struct Head {
     float *grad_x, *grad_weight;  // of the mean of the losses; null where not wanted
 };
 
+// The largest logit of each row of norm(x) weight': see ops/cross_entropy.py.
+struct Best {
+    int64_t rows, width, classes, threads;
+    Norm norm;
+    const float *x, *weight;  // (rows, width), (classes, width)
+    int64_t* best;            // (rows): its number, the first of equal ones, or -1 where a logit is a NaN
+};
+
 // A matrix times a few vectors: see ops/matvec.py.
 struct Matvec {
     int64_t vectors, outputs, inputs, row;  // row: elements from one row of the weight to the next
@@ -150,7 +158,7 @@ struct Monitor {
 #define STRUCTURES(EACH) \
     BASELINE_STRUCTURES(EACH) \
     EACH(Rows) EACH(Problem) EACH(Moves) EACH(Choice) EACH(Norm) EACH(Linear) EACH(Layer) EACH(Head) \
-    EACH(Matvec) EACH(Instruction) EACH(Monitor)
+    EACH(Best) EACH(Matvec) EACH(Instruction) EACH(Monitor)
 
 // EACH(isa, name, structure, degree): latchwork_<name> takes a const structure* p and returns a code. degree: of the units
 // of a few numbers that it works on, or 0.
@@ -165,6 +173,7 @@ struct Monitor {
     EACH(isa, layer_forward, Layer, 0)                                                              \
     EACH(isa, layer_backward, Layer, 0)                                                             \
     EACH(isa, head, Head, 0)                                                                        \
+    EACH(isa, best, Best, 0)                                                                        \
     EACH(isa, matvec, Matvec, 0)                                                                    \
     EACH(isa, monitor, Monitor, 0)                                                                  \
     BASELINE_ENTRIES(EACH, isa)

@@ -1,9 +1,8 @@
 // Cross-entropy of x weight' with the targets: logits, softmax and both gradients for a few rows at a time, while they
-// are in the cache. Compiled once for each instruction set.
+// are in the cache; and the largest of the logits. Compiled once for each instruction set.
 #include <cmath>
 
-#include "abi.h"
-#include "blocks.h"
+#include "norm.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -94,6 +93,53 @@ int head(const Head& p) {
     return DONE;
 }
 
+// The first of the largest numbers of a row, or -1 if one is a NaN. After the row there is room for a whole vector.
+inline int64_t first_of_largest(float* row, int64_t n) {
+    for (int64_t j = n; j < round_up(n, LANES); ++j) row[j] = -__builtin_inff();
+    Lanes most = load(row);
+    auto wrong = most != most;
+    for (int64_t j = LANES; j < n; j += LANES) {
+        const Lanes a = load(row + j);
+        wrong |= a != a;
+        most = a > most ? a : most;
+    }
+    if (any(wrong)) return -1;
+    float best = most[0];
+    for (int64_t l = 1; l < LANES; ++l) best = most[l] > best ? most[l] : best;
+    int64_t found = 0;
+    while (row[found] != best) ++found;
+    return found;
+}
+
+int best(const Best& p) {
+    const int64_t D = panels(p.width), V = panels(p.classes);
+    Scratch<float> shared(2 * line(D) + packed_room(p.classes, p.width));
+    Arena arena{shared.data};
+    const Normaliser norm = normaliser(p.norm, p.width, arena);
+    float* weight = arena.take(packed_room(p.classes, p.width));
+    pack(p.weight, p.width, p.classes, 1, p.width, weight);
+    const int64_t most = p.rows / (2 * BLOCK), threads = p.threads < most ? p.threads : most < 1 ? 1 : most;
+    in_parallel(threads, threads, [&](int64_t part) {
+        const int64_t end = p.rows * (part + 1) / threads;
+        Scratch<float> memory(BLOCK * (D + V) + D);
+        Arena own{memory.data};
+        float *x = own.take(BLOCK * D), *logits = own.take(BLOCK * V), *last = own.take(D);
+        for (int64_t row = p.rows * part / threads; row < end; row += BLOCK) {
+            const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
+            for (int64_t r = 0; r < rows; ++r) {
+                const float* from = p.x + (row + r) * p.width;
+                if ((row + r) * p.width + round_up(p.width, LANES) > p.rows * p.width)  // the norm reads whole vectors
+                    copy_padded(from, p.width, D, last), from = last;
+                norm(from, nullptr, x + r * D);
+            }
+            multiply(x, D, weight, round_up(rows, ROWS), p.width, p.classes, nullptr, logits, V);
+            for (int64_t r = 0; r < rows; ++r) p.best[row + r] = first_of_largest(logits + r * V, p.classes);
+        }
+    });
+    return DONE;
+}
+
 }  // namespace LATCHWORK_ISA
 
 extern "C" int JOIN(latchwork_head_, LATCHWORK_ISA)(const Head* p) { return LATCHWORK_ISA::head(*p); }
+extern "C" int JOIN(latchwork_best_, LATCHWORK_ISA)(const Best* p) { return LATCHWORK_ISA::best(*p); }

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from latchwork.evaluation.statistics import by_sequence
+from latchwork.models.language_model import MinMaxRNC_LM
+from latchwork.modules.linear import has_hooks
+from latchwork.ops.torch.cross_entropy import first_of_largest
 from latchwork.tasks.task import IGNORE, Task
 
 BUCKETS = 64  # of the position, evenly spaced in its logarithm
@@ -48,10 +51,9 @@ def evaluate(
             count = min(rows, sequences - first_row)
             state, step, before = None, 0, None
             for tokens, targets in task.stream(split, seed * 10_007 + first_row, count, length, chunk):
-                logits, state = model(tokens.to(device), state)
+                said, state = _answers(model, tokens.to(device), state)
                 kept = targets != IGNORE
-                best, said = logits.max(-1)  # a NaN counts as the largest
-                hit = (said.cpu() == targets) & kept & ~best.isnan().cpu()
+                hit = (said.cpu() == targets) & kept  # where a logit is a NaN, -1 is said
                 previous = torch.cat((targets[:, :1] if before is None else before, targets[:, :-1]), 1)
                 change = kept & (previous != targets) & (previous != IGNORE)
                 changed, right = changed + int(change.sum()), right + int((hit & change).sum())
@@ -86,3 +88,11 @@ def evaluate(
             if asked[low:high].any()
         ],
     }
+
+
+def _answers(model: nn.Module, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """The best token after each token, and the state."""
+    if type(model) is MinMaxRNC_LM and not has_hooks(model):
+        return model.predict(tokens, state)
+    logits, state = model(tokens, state)
+    return first_of_largest(logits), state

@@ -74,6 +74,13 @@ class MinMaxRNC(nn.Module):
         return torch.cat(pieces, 1) if out is None else out, state
 
     def _run(self, u: Tensor, state: State | None, reset: Tensor | None, drives: Tensor | None) -> tuple[Tensor, State]:
+        y, state = self.before_norm(u, state, reset=reset, drives=drives)
+        return self.norm_postlayers(y), state
+
+    def before_norm(
+        self, u: Tensor, state: State | None = None, *, reset: Tensor | None = None, drives: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """What the last norm is given, and the state; arguments as in `forward`."""
         conv, x = [], []
         for number, layer in enumerate(self.layers):
             before = None if state is None else State(state.conv[number], state.x[number])
@@ -86,7 +93,7 @@ class MinMaxRNC(nn.Module):
             drives = None  # they are those of the first layer
         if self.config.use_postlayers_ffn:
             u = u + self.postlayers_ffn(self.norm_postlayers_ffn(u))
-        return self.norm_postlayers(u), State(torch.stack(conv), torch.stack(x))
+        return u, State(torch.stack(conv), torch.stack(x))
 
     def initial_state(self, batch_size: int) -> State:
         """The state before any input, as `state=None` means it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from latchwork.models import checkpoint, generation, token_pairs
+from latchwork.models import checkpoint, fast_head, generation, token_pairs
 from latchwork.models.backbone import MinMaxRNC
 from latchwork.models.config import MinMaxRNCLMConfig
 from latchwork.modules.init import small_init_init_
@@ -16,6 +16,7 @@ from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.state import State
 from latchwork.ops import distributed
 from latchwork.ops.cross_entropy import linear_cross_entropy, mean_cross_entropy
+from latchwork.ops.torch.cross_entropy import first_of_largest
 
 
 class MinMaxRNC_LM(nn.Module):
@@ -137,7 +138,12 @@ class MinMaxRNC_LM(nn.Module):
         return self._hidden(tokens, state, reset, None)
 
     def _hidden(
-        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None
+        self,
+        tokens: Tensor,
+        state: State | None,
+        reset: Tensor | None,
+        table: Tensor | None,
+        with_norm: bool = True,
     ) -> tuple[Tensor, State]:
         try:
             u = self.embedding(tokens)
@@ -147,8 +153,48 @@ class MinMaxRNC_LM(nn.Module):
                 f"got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
         drives = token_pairs.first_drives(self, tokens, state, reset, table)
-        y, state = self.backbone(u, state, reset=reset, drives=drives)
+        run = self.backbone if with_norm else self.backbone.before_norm
+        y, state = run(u, state, reset=reset, drives=drives)
         return y, state
+
+    @torch.no_grad()
+    def predict(
+        self,
+        tokens: Tensor,
+        state: State | None = None,
+        *,
+        reset: Tensor | None = None,
+        chunk_size: int | None = None,
+    ) -> tuple[Tensor, State]:
+        """The best token after each token, (B, T) int64, and the state after the last; arguments as in `forward`.
+
+        It is `forward(...)[0].argmax(-1)`, without gradients and without the logits, which are never all in memory.
+        Where a logit is a NaN the answer is -1. With chunk_size only the answers grow with T.
+
+        >>> model = MinMaxRNC_LM(20, MinMaxRNCLMConfig.small()).eval()
+        >>> answers, state = model.predict(torch.zeros(2, 1000).long(), chunk_size=300)
+        >>> answers.shape, answers.dtype
+        (torch.Size([2, 1000]), torch.int64)
+        """
+        self.check(tokens, state, reset, chunk_size)
+        if chunk_size is None or tokens.shape[1] <= chunk_size:
+            return self._best(tokens, state, reset, None)
+        found, table = tokens.new_empty(tokens.shape, dtype=torch.int64), token_pairs.drive_table(self, tokens.numel())
+        for start in range(0, tokens.shape[1], chunk_size):
+            piece = slice(start, start + chunk_size)
+            here, state = self._best(tokens[:, piece], state, None if reset is None else reset[:, piece], table)
+            found[:, piece] = here
+        assert state is not None
+        return found, state
+
+    def _best(
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None
+    ) -> tuple[Tensor, State]:
+        if not fast_head.is_as_made(self):
+            logits, state = self._run(tokens, state, reset, table)
+            return first_of_largest(logits), state
+        y, state = self._hidden(tokens, state, reset, table, with_norm=False)
+        return fast_head.best(self, y), state
 
     def loss(
         self,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WIDEST = 768  # d_model; the widest that was measured
 FEWEST = 32  # rows; below it packing the weights costs more than it gives
 
-_NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
+NORMS = {nn.LayerNorm: "layernorm", nn.RMSNorm: "rmsnorm", nn.Identity: "none"}
 
 
 def plan(
@@ -90,7 +90,7 @@ def is_as_made(layer: MinMaxLayer) -> bool:
         type(conv) not in (BasicConv, GatedConv)
         or type(ffn) not in (FeedForward, GatedFeedForward)
         or type(neuron) is not MinMaxNeuron
-        or type(norm) not in _NORMS
+        or type(norm) not in NORMS
         or getattr(conv, "bias", conv) is None
     ):
         return False
@@ -153,12 +153,17 @@ def _fits(layer: MinMaxLayer, weights: ops.Weights, u: Tensor, *others: Tensor |
     return shapes_fit and ops.unfit(u, *others, x0, *weights) is None
 
 
+def epsilon_of(norm: nn.Module) -> float:
+    """What a norm adds to the variance. None is torch's own choice, which depends on the dtype."""
+    epsilon: Any = getattr(norm, "eps", 0.0)
+    return torch.finfo(norm.weight.dtype).eps if epsilon is None else float(epsilon)  # type: ignore[arg-type]
+
+
 def _options(layer: MinMaxLayer) -> ops.Options:
     norm, ffn = layer.norm_conv, layer.ffn
-    epsilon = getattr(norm, "eps", 0.0)
     return ops.Options(
-        norm=_NORMS[type(norm)],
-        epsilon=torch.finfo(torch.float32).eps if epsilon is None else float(epsilon),
+        norm=NORMS[type(norm)],
+        epsilon=epsilon_of(norm),
         activation=ffn.act_fn,
         gated_ffn=isinstance(ffn, GatedFeedForward),
         dropout=ffn.dropout.p if ffn.dropout.training else 0.0,

@@ -1,4 +1,4 @@
-"""linear_cross_entropy: the loss of a language model without its logits."""
+"""The head of a language model without its logits: linear_cross_entropy, its loss, and linear_best, its best token."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch.nn import functional as F
 from latchwork.ops import dispatch, transforms
 from latchwork.ops.arguments import autocasts
 from latchwork.ops.cpu import cross_entropy as kernel
+from latchwork.ops.cpu.layer import NORMS
+from latchwork.ops.torch import cross_entropy as pieces
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -40,6 +42,45 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, ignore
     run = torch.ops.latchwork.linear_cross_entropy
     loss: Tensor = run(hidden, weight, targets, ignore_index, of_hidden, of_weight, name)[0]
     return loss
+
+
+def linear_best(
+    hidden: Tensor,
+    weight: Tensor,
+    norm: str = "none",
+    epsilon: float = 0.0,
+    norm_weight: Tensor | None = None,
+    norm_bias: Tensor | None = None,
+) -> Tensor:
+    """The number of the largest of the logits norm(hidden) weight' for each row, the first of equal ones; int64 (N,).
+
+    hidden: (N, d), weight: (V, d). A row with a NaN among its logits has -1. norm: "none", "layernorm" or "rmsnorm",
+    with its epsilon, weight (d,) and bias (d,). Without gradients. Its definition is `first_of_largest` of the logits,
+    of which only as many rows exist at a time as fit a cache.
+
+    >>> linear_best(torch.eye(3), torch.tensor([[1.0, 0.0, 2.0], [1.0, 5.0, 0.0]]))
+    tensor([0, 1, 0])
+    """
+    if hidden.dim() != 2 or weight.dim() != 2 or hidden.shape[1] != weight.shape[1] or not weight.shape[0]:
+        raise ValueError(
+            "hidden and weight must be (N, d) and (V, d) with V > 0; "
+            f"got {tuple(hidden.shape)} and {tuple(weight.shape)}"
+        )
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {norm!r}")
+    given = [each for each in (norm_weight, norm_bias) if each is not None]
+    for name, each in {"norm_weight": norm_weight, "norm_bias": norm_bias}.items():
+        if each is not None and each.shape != hidden.shape[1:]:
+            raise ValueError(f"{name} must be (d,) = {tuple(hidden.shape[1:])}; got {tuple(each.shape)}")
+    name = dispatch.choose("cross_entropy", "auto", hidden, weight, *given)
+    arguments = hidden.detach(), weight.detach(), norm, epsilon, norm_weight, norm_bias
+    if name == "reference" or autocasts(hidden):
+        return pieces.first_of_largest(F.linear(pieces.normed(hidden, *arguments[2:]), weight))
+    whole = norm == "none" or (norm_weight is not None and (norm == "rmsnorm" or norm_bias is not None))
+    if name == "cpu" and not (whole and kernel.pays(hidden, weight, *given)):
+        name = "torch"
+    found: Tensor = torch.ops.latchwork.linear_best(*arguments, name)
+    return found
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -118,4 +159,10 @@ dispatch.register(
     "linear_cross_entropy_backward(Tensor grad, Tensor grad_hidden, Tensor grad_weight) -> (Tensor, Tensor)",
     lambda grad, grad_hidden, grad_weight: (grad_hidden * grad, grad_weight * grad),
     lambda grad, grad_hidden, grad_weight: (torch.empty_like(grad_hidden), torch.empty_like(grad_weight)),
+)
+dispatch.register(
+    "linear_best(Tensor hidden, Tensor weight, str norm, float epsilon, Tensor? norm_weight, Tensor? norm_bias, "
+    "str backend) -> Tensor",
+    lambda *arguments: dispatch.BACKENDS["cross_entropy"][arguments[-1]].best(*arguments[:-1]),
+    lambda hidden, *_: hidden.new_empty(hidden.shape[0], dtype=torch.int64),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-INTERFACE = 11
+INTERFACE = 12
 NO_SUCH_DTYPE, NO_SUCH_CHOICE, NO_MEMORY = 1, 2, 3  # what an entry point returns that could not do its work
 
 _Fields = tuple[tuple[str, type], ...]
@@ -98,6 +98,16 @@ class Head(ctypes.Structure):
     )
 
 
+class Best(ctypes.Structure):
+    """The largest logit of each row."""
+
+    _fields_ = (
+        *_integers("rows", "width", "classes", "threads"),
+        ("norm", Norm),
+        *_pointers("x", "weight", "best"),
+    )
+
+
 class Matvec(ctypes.Structure):
     """A matrix times a few vectors."""
 
@@ -137,6 +147,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Linear,
     Layer,
     Head,
+    Best,
     Matvec,
     Instruction,
     Monitor,

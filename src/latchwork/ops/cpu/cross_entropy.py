@@ -1,4 +1,4 @@
-"""The head and its cross-entropy by the C++ kernel, for float32 and small vocabularies: csrc/head.cpp."""
+"""The head and its cross-entropy or best class by the C++ kernel, for float32 and few classes: csrc/head.cpp."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from latchwork.ops.cpu import kernel
-from latchwork.ops.cpu.abi import Head
+from latchwork.ops.cpu.abi import Best, Head, Norm
+from latchwork.ops.cpu.layer import NORMS
 
 MOST_CLASSES, LARGEST = 8192, 1 << 19  # classes, and elements of the weight, beyond which a BLAS is as good
 
@@ -16,11 +17,12 @@ def unfit(hidden: Tensor) -> str | None:
     return kernel.unfit(hidden, "hidden")
 
 
-def pays(hidden: Tensor, weight: Tensor) -> bool:
+def pays(hidden: Tensor, weight: Tensor, *others: Tensor) -> bool:
     """Whether the kernel takes these tensors, and is faster than matrix products."""
+    tensors = hidden, weight, *others
     return (
-        hidden.dtype == weight.dtype == torch.float32
-        and kernel.readable(hidden, weight)
+        all(each.dtype == torch.float32 for each in tensors)
+        and kernel.readable(*tensors)
         and weight.shape[0] <= MOST_CLASSES
         and weight.numel() <= LARGEST
     )
@@ -46,3 +48,21 @@ def losses(
     )
     kernel.call("latchwork_head", head)
     return losses.sum(dtype=torch.float64).float()
+
+
+def best(
+    hidden: Tensor,
+    weight: Tensor,
+    norm: str,
+    epsilon: float,
+    norm_weight: Tensor | None,
+    norm_bias: Tensor | None,
+) -> Tensor:
+    """As in ops/torch/cross_entropy.py, in one pass."""
+    given = [None if each is None else each.contiguous() for each in (norm_weight, norm_bias, hidden, weight)]
+    found = hidden.new_empty(hidden.shape[0], dtype=torch.int64)
+    of_weight, of_bias, x, of_head = [None if each is None else each.data_ptr() for each in given]
+    sizes = (hidden.shape[0], hidden.shape[1], weight.shape[0], torch.get_num_threads())
+    how = Norm(NORMS.index(norm), epsilon, of_weight, of_bias)
+    kernel.call("latchwork_best", Best(*sizes, how, x, of_head, found.data_ptr()))
+    return found
