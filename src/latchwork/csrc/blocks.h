@@ -27,6 +27,16 @@ inline float sum(Lanes a) {
 #endif
 }
 
+inline float largest(Lanes a) {
+    typedef float Four __attribute__((vector_size(16)));
+    Four parts[BYTES / 16];
+    std::memcpy(parts, &a, sizeof a);
+    Four most = parts[0];
+    for (int64_t i = 1; i < BYTES / 16; ++i) most = parts[i] > most ? parts[i] : most;
+    const float even = most[0] > most[2] ? most[0] : most[2], odd = most[1] > most[3] ? most[1] : most[3];
+    return even > odd ? even : odd;
+}
+
 // exp(x) within 2 units in the last place, x being taken into [-87, 87] first; a NaN comes through.
 LATCHWORK_INLINE Lanes exponential(Lanes x) {
     typedef int32_t Integers __attribute__((vector_size(BYTES)));

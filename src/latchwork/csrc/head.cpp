@@ -31,9 +31,7 @@ struct PreparedHead {
             const Lanes a = load(logits + j);
             most = a > most ? a : most;
         }
-        float best = most[0];
-        for (int64_t l = 1; l < LANES; ++l) best = most[l] > best ? most[l] : best;
-        const float right = logits[target];
+        const float best = largest(most), right = logits[target];
         Lanes total{};
         for (int64_t j = 0; j < last; j += LANES) {
             const Lanes e = exponential(load(logits + j) - best);
@@ -93,20 +91,20 @@ int head(const Head& p) {
     return DONE;
 }
 
-// The first of the largest numbers of a row, or -1 if one is a NaN. After the row there is room for a whole vector.
-inline int64_t first_of_largest(float* row, int64_t n) {
-    for (int64_t j = n; j < round_up(n, LANES); ++j) row[j] = -__builtin_inff();
-    Lanes most = load(row);
-    auto wrong = most != most;
-    for (int64_t j = LANES; j < n; j += LANES) {
+// The first of the largest numbers of a row, or -1 if one is a NaN. mask: of its last vector, which is whole in memory.
+inline int64_t first_of_largest(const float* row, int64_t n, Mask mask) {
+    const int64_t last = (n - 1) / LANES * LANES;
+    Lanes most = mask ? load(row + last) : all(-__builtin_inff());
+    Mask wrong = most != most;
+    for (int64_t j = 0; j < last; j += LANES) {
         const Lanes a = load(row + j);
         wrong |= a != a;
         most = a > most ? a : most;
     }
     if (any(wrong)) return -1;
-    float best = most[0];
-    for (int64_t l = 1; l < LANES; ++l) best = most[l] > best ? most[l] : best;
+    const float best = largest(most);
     int64_t found = 0;
+    while (!any(load(row + found) == best)) found += LANES;
     while (row[found] != best) ++found;
     return found;
 }
@@ -116,6 +114,7 @@ int best(const Best& p) {
     Scratch<float> shared(2 * line(D) + packed_room(p.classes, p.width));
     Arena arena{shared.data};
     const Normaliser norm = normaliser(p.norm, p.width, arena);
+    const Mask mask = tail_mask(p.classes);
     float* weight = arena.take(packed_room(p.classes, p.width));
     pack(p.weight, p.width, p.classes, 1, p.width, weight);
     const int64_t most = p.rows / (2 * BLOCK), threads = p.threads < most ? p.threads : most < 1 ? 1 : most;
@@ -133,7 +132,7 @@ int best(const Best& p) {
                 norm(from, nullptr, x + r * D);
             }
             multiply(x, D, weight, round_up(rows, ROWS), p.width, p.classes, nullptr, logits, V);
-            for (int64_t r = 0; r < rows; ++r) p.best[row + r] = first_of_largest(logits + r * V, p.classes);
+            for (int64_t r = 0; r < rows; ++r) p.best[row + r] = first_of_largest(logits + r * V, p.classes, mask);
         }
     });
     return DONE;

@@ -132,6 +132,11 @@ LATCHWORK_INLINE auto unordered(V a, V b) {
 }
 template <class Mask>
 LATCHWORK_INLINE bool any(Mask mask) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof mask == 64) return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
+#elif defined(__AVX__)
+    if constexpr (sizeof mask == 32) return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#endif
     bool found = false;
     for (int l = 0; l < int(sizeof mask / sizeof mask[0]); ++l) found |= mask[l] != 0;
     return found;

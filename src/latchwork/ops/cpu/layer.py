@@ -76,7 +76,7 @@ def _pointers(*tensors: Tensor | None) -> list[int | None]:
 
 def _split(arguments: Sequence[Any]) -> tuple[Tensors, Weights]:
     """The tensors among the arguments of the operation, contiguous."""
-    found = [None if each is None else each.contiguous() for each in arguments[: GIVEN + COUNT]]
+    found: list[Any] = [None if each is None else each.contiguous() for each in arguments[: GIVEN + COUNT]]
     return Tensors(*found[:GIVEN]), Weights(*found[GIVEN:])
 
 
