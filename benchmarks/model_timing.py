@@ -25,8 +25,9 @@ class Settings:
 def take_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
     """Time all calls in turns, one at a time, and return the median of each.
 
-    A first call warms up and is dropped, unless it takes more than SLOW_SECONDS: then it counts, and its caller has
-    warmed up on something shorter. A contender sits out when it has used up `seconds` and made its fewest calls.
+    Each round begins with another call: the garbage collector runs before it and leaves cold caches. A first call
+    warms up and is dropped, unless it takes more than SLOW_SECONDS: then it counts, and its caller has warmed up on
+    something shorter. A contender sits out when it has used up `seconds` and made its fewest calls.
     """
     times: dict[str, list[float]] = {}
     fewest: dict[str, int] = {}
@@ -36,8 +37,10 @@ def take_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dic
             slow = first > SLOW_SECONDS
             times[name] = [first] if slow else []
             fewest[name] = 1 if first > ONCE_SECONDS else FEWEST_SLOW_CALLS if slow else FEWEST_CALLS
+        turn = 0
         while running := [name for name in times if len(times[name]) < fewest[name] or sum(times[name]) < seconds]:
             gc.collect()
-            for name in running:
+            turn += 1
+            for name in running[turn % len(running) :] + running[: turn % len(running)]:
                 times[name].append(time_once(calls[name]))
     return {name: Timing(statistics.median(each), len(each)) for name, each in times.items()}
