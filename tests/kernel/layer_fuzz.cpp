@@ -156,14 +156,15 @@ void check_whole(Random& random, const Layer& drive, Block& z, std::initializer_
 // False if some relu's input is so near to 0 that rounding may change its gradient: then another case is drawn.
 bool try_layer(Random& random, const char* number) {
     Layer p{};
-    const int64_t rows = draw_rows(random, 192);
+    const bool wide = random.percent(1);  // so many weights that blocks are larger, and rows are copied
+    const int64_t rows = wide ? 97 + random.below(60) : draw_rows(random, 192);
     p.time = rows == 0 ? random.pick({0, 1, 5}) : random.percent(60) ? rows : 1 + random.below(rows);
     p.batch = p.time ? rows / p.time : random.below(3);
-    const int64_t d = p.width = draw_width(random);
-    p.hidden = draw_width(random), p.outputs = draw_width(random), p.threads = 1 + random.below(4);
+    const int64_t d = p.width = draw_width(random) + wide * 150;
+    p.hidden = draw_width(random) + wide * 900, p.outputs = draw_width(random), p.threads = 1 + random.below(4);
     const int64_t parts = random.pick({0, 2, 3});  // of z, if the whole layer is run too
     if (parts) p.outputs *= parts;
-    p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.activation = random.below(3);
+    p.gated_conv = random.percent(50), p.gated_ffn = random.percent(50), p.activation = wide ? SWISH : random.below(3);
     p.seed = random.below(INT64_MAX);
     p.dropout = random.percent(40) ? random.pick({1, 10, 50, 90}) / 100.0 : 0;
     const int64_t N = p.batch * p.time, ups = p.hidden * (1 + p.gated_ffn), kind = random.below(3);

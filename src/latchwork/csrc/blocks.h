@@ -123,6 +123,9 @@ struct Arena {
     }
 };
 
+// For the gradient of a weight with so many inputs at the most; none where all lies in the cache.
+inline int64_t room_for_copies(int64_t block, int64_t inputs) { return block > 48 ? copies_room(block, inputs) : 0; }
+
 // A thread's sums into a gradient (rows, columns): those of the first part are written, the others added.
 inline void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to, bool first) {
     for (int64_t i = 0; i < rows; ++i)

@@ -1,6 +1,8 @@
 // Convolution, feed-forward and projections of a layer, for a block of rows at a time: what a row needs is read and written
 // once.
 #pragma once
+#include <algorithm>
+
 #include "norm.h"
 
 namespace LATCHWORK_ISA {
@@ -229,13 +231,16 @@ struct DriveForward {
 struct DriveBackward {
     const Drive& w;
     float *pair, *grad_pair, *hat_conv, *scale_conv, *y, *grad_y, *grad_m, *f, *ups, *hats, *a, *grad_a, *x, *mask, *grad_v,
-        *next, *scales;
+        *next, *scales, *copies;
     struct {
         float *conv, *conv_bias, *up, *up_bias, *down, *down_bias, *projection, *projection_bias, *norms;  // norms: 6 rows
     } sums;
     const float* carried = nullptr;  // what the convolution of the row after sends to the row before it, if anything
 
-    static int64_t size(const Drive& w) { return w.p.up.weight ? w.block * (6 * w.D + 2) : 0; }
+    static int64_t size(const Drive& w) {
+        if (!w.p.up.weight) return 0;
+        return w.block * (6 * w.D + 2) + line(room_for_copies(w.block, std::max(2 * w.d, w.p.hidden)));
+    }
     // Of the memory that grad_z may lie in: it is needed no longer when this is.
     static int64_t late_size(const Drive& w) {
         if (!w.p.up.weight) return 0;
@@ -254,6 +259,8 @@ struct DriveBackward {
         hat_conv = arena.take(w.block * w.D), scale_conv = arena.take(w.block), y = arena.take(w.block * w.D);
         grad_y = arena.take(w.block * w.D), grad_m = arena.take(w.block * w.D), f = arena.take(w.block * w.D);
         hats = arena.take(w.block * w.D), scales = arena.take(w.block);
+        const int64_t room = room_for_copies(w.block, std::max(2 * w.d, w.p.hidden));
+        copies = room ? arena.take(room) : nullptr;
         Arena then = late;  // when ups is done with
         ups = late.take(w.block * w.UP), a = late.take(w.block * w.H), grad_a = late.take(w.block * w.H);
         pair = then.take((w.block + 1) * w.PAIR), grad_pair = then.take(w.block * w.PAIR);
@@ -278,7 +285,7 @@ struct DriveBackward {
             kept.q.prefetch(r + 3);
             scales[r] = w.norm_neuron(kept.q.row(r), hats + r * w.D, y + r * w.D);
         }
-        accumulate(grad_z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D);
+        accumulate(grad_z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D, copies);
         add_rows(grad_z, w.Z, rows, w.Z, sums.projection_bias);
         multiply(grad_z, w.Z, w.projection, whole, p.outputs, w.d, nullptr, grad_y, w.D);
         for (int64_t r = 0; r < rows; ++r) {
@@ -295,11 +302,11 @@ struct DriveBackward {
             w.activate(kept.ups.row(r), a + r * w.H);
             scales[r] = w.norm_ffn(kept.m.row(r), hats + r * w.D, y + r * w.D);
         }
-        accumulate(grad_f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H);
+        accumulate(grad_f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H, copies);
         add_rows(grad_f, w.D, rows, w.D, sums.down_bias);
         multiply(grad_f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
         for (int64_t r = 0; r < rows; ++r) w.activate_back(kept.ups.row(r), grad_a + r * w.H, ups + r * w.UP);
-        accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D);
+        accumulate(ups, w.UP, y, w.D, rows, w.ups, w.d, sums.up, w.D, copies);
         add_rows(ups, w.UP, rows, w.UP, sums.up_bias);
         multiply(ups, w.UP, w.up, whole, w.ups, w.d, nullptr, grad_y, w.D);
         for (int64_t r = 0; r < rows; ++r)
@@ -316,7 +323,7 @@ struct DriveBackward {
                     grad_pair[r * w.PAIR + w.d + j] = grad * (1.0f - w.gate[j]);
                 }
         } else {
-            accumulate(grad_m, w.D, pair, w.PAIR, rows, w.d, 2 * w.d, sums.conv, w.PAIR);
+            accumulate(grad_m, w.D, pair, w.PAIR, rows, w.d, 2 * w.d, sums.conv, w.PAIR, copies);
             add_rows(grad_m, w.D, rows, w.D, sums.conv_bias);
             multiply(grad_m, w.D, w.conv, whole, w.d, 2 * w.d, nullptr, grad_pair, w.PAIR);
         }

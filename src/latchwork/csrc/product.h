@@ -144,4 +144,28 @@ inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx,
         }
 }
 
+// The same by copies in which what is read together lies together: where rows are far apart and many, that costs less than
+// reading them. room: for as many numbers as copies_room says, or null: then as above.
+constexpr int64_t COLUMNS = 512;  // of X, copied at a time
+inline int64_t copied(int64_t n) { return n < COLUMNS ? round_up(n, PANEL) : COLUMNS; }
+inline int64_t copies_room(int64_t rows, int64_t n) { return rows * (copied(n) + ROWS); }
+inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, int64_t m, int64_t n,
+                       float* c, int64_t ldc, float* room) {
+    if (!room) return accumulate(g, ldg, x, ldx, rows, m, n, c, ldc);
+    float* tile = room + rows * copied(n);
+    for (int64_t begin = 0; begin < n; begin += COLUMNS) {
+        const int64_t columns = n - begin < COLUMNS ? n - begin : COLUMNS;
+        for (int64_t j = 0; j < columns; j += PANEL)
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t k = 0; k < PANEL && j + k < columns; k += LANES)
+                    store(room + j * rows + r * PANEL + k, load(x + r * ldx + begin + j + k));
+        for (int64_t i = 0; i < m; i += ROWS) {
+            for (int64_t r = 0; r < rows; ++r) std::memcpy(tile + r * ROWS, g + r * ldg + i, ROWS * sizeof(float));
+            for (int64_t j = 0; j < columns; j += PANEL)
+                accumulate(tile, ROWS, room + j * rows, PANEL, rows, m - i < ROWS ? m - i : ROWS,
+                           columns - j < PANEL ? columns - j : PANEL, c + i * ldc + begin + j, ldc);
+        }
+    }
+}
+
 }  // namespace LATCHWORK_ISA

@@ -60,11 +60,15 @@ struct ResponseForward {
 struct ResponseBackward {
     const Response& w;
     Place grad_x;  // what it finds for the state, before the recurrence
-    float *a, *gate, *grad_y, *grad_weight, *grad_bias;
-    static int64_t size(const Response& w) { return w.block * (3 * w.S + w.D); }
+    float *a, *gate, *grad_y, *grad_weight, *grad_bias, *copies;
+    static int64_t size(const Response& w) {
+        return w.block * (3 * w.S + w.D) + line(room_for_copies(w.block, w.p.state));
+    }
     static int64_t zero_size(const Response& w) { return line(tiles(w.p.width) * w.S) + line(w.D); }
     ResponseBackward(const Response& w, Arena arena, Arena& zero) : w(w), grad_x{arena.take(w.block * w.S), w.S} {
         a = arena.take(w.block * w.S), gate = arena.take(w.block * w.S), grad_y = arena.take(w.block * w.D);
+        const int64_t room = room_for_copies(w.block, w.p.state);
+        copies = room ? arena.take(room) : nullptr;
         grad_weight = zero.take(tiles(w.p.width) * w.S), grad_bias = zero.take(w.D);
     }
     // Of grad_z only the gate's columns are written.
@@ -75,7 +79,7 @@ struct ResponseBackward {
             w.behind_gate(x.row(r), z.row(r), a + r * w.S, gate + r * w.S);
             std::memcpy(grad_y + r * w.D, p.grad_y + (row + r) * p.width, p.width * sizeof(float));
         }
-        accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S);
+        accumulate(grad_y, w.D, a, w.S, rows, p.width, p.state, grad_weight, w.S, copies);
         add_rows(grad_y, w.D, rows, w.D, grad_bias);
         multiply(grad_y, w.D, w.weight, round_up(rows, ROWS), p.width, p.state, nullptr, grad_x.at, w.S);
         for (int64_t r = 0; r < rows && p.gated_output; ++r) {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latchwork.ops.torch.cross_entropy import first_of_largest
 from latchwork.tasks.task import IGNORE, Batch
 
 FAR = 0.1  # how much better training mode may be
@@ -76,8 +77,7 @@ def measure(model: nn.Module, batch: Batch, lengths: Tensor | None = None, *, tr
             kept = targets != IGNORE
             logits, targets = logits[kept], targets[kept]
             loss += float(F.cross_entropy(logits.float(), targets, reduction="sum").double())
-            best, said = logits.max(-1)  # a NaN counts as the largest, and is no answer
-            correct += int(((said == targets) & ~best.isnan()).sum())
+            correct += int((first_of_largest(logits) == targets).sum())
             asked += len(targets)
     model.train(before)
     return Accuracy(loss / max(1, asked), correct, asked)

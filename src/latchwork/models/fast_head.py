@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from latchwork.models.backbone import MinMaxRNC
 from latchwork.modules.fast_layer import NORMS, epsilon_of
 from latchwork.modules.linear import Linear, has_hooks
 from latchwork.ops.cross_entropy import linear_best
@@ -23,7 +24,8 @@ def is_as_made(model: MinMaxRNC_LM) -> bool:
     norm, dropout, head = model.backbone.norm_postlayers, model.head_dropout, model.head
     bias: Tensor | None = head.bias
     return (
-        type(norm) in NORMS
+        type(model.backbone) is MinMaxRNC
+        and type(norm) in NORMS
         and type(dropout) is nn.Dropout
         and not (dropout.training and dropout.p)
         and type(head) is Linear
