@@ -159,7 +159,8 @@ def main() -> None:
     pages = root / "docs" / "results"
     scan, model = scan_figures(read("scan.json")), all_model_figures(read("model.json"))
     quick = "\n\n".join([measured_on(read("scan_quick.json")), targets(read("scan_quick.json"))])
-    quick = f"{quick}\n\n{all_model_figures(read('model_quick.json'))}"
+    for name in ("model_quick.json", "model_intel.json"):
+        quick = f"{quick}\n\n{all_model_figures(read(name))}"
     others = baseline_figures(read("baselines.json"))
     speed = ((SCAN_MARKS, scan), (MODEL_MARKS, model), (QUICK_MARKS, quick), (BASELINE_MARKS, others))
     write(pages / "speed.md", *speed)

@@ -99,8 +99,8 @@ struct Drive {
         copy_padded(p.u + row * d, d, D, x);
         return x;
     }
-    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted (not null). The norm writes each
-    // v to its own row and to the next: pair has a row more than the others.
+    // pair[r] = [v before, v] for the rows from `row` on; hats and scales of the norm where wanted (not null). The norm
+    // writes each v to its own row and to the next: pair has a row more than the others.
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
         Step step(p, row);
         if (!step.is_first() && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
