@@ -155,8 +155,11 @@ def _fits(layer: MinMaxLayer, weights: ops.Weights, u: Tensor, *others: Tensor |
 
 def epsilon_of(norm: nn.Module) -> float:
     """What a norm adds to the variance. None is torch's own choice, which depends on the dtype."""
-    epsilon: Any = getattr(norm, "eps", 0.0)
-    return torch.finfo(norm.weight.dtype).eps if epsilon is None else float(epsilon)  # type: ignore[arg-type]
+    epsilon: float | None = getattr(norm, "eps", 0.0)
+    if epsilon is not None:
+        return float(epsilon)
+    weight = norm._parameters.get("weight")
+    return torch.finfo(torch.float32 if weight is None else weight.dtype).eps
 
 
 def _options(layer: MinMaxLayer) -> ops.Options:
