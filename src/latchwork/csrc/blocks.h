@@ -8,8 +8,9 @@ namespace LATCHWORK_ISA {
 
 constexpr int64_t BLOCK = 96;  // rows at a time; a multiple of ROWS
 
-inline float sum(Lanes a) {
 #if defined(__AVX__)
+// Of a vector, the sums of its lanes 4 apart from one another.
+LATCHWORK_INLINE __m128 quarter(Lanes a) {
 #if defined(__AVX512F__)
     __m256 halves[2];
     std::memcpy(halves, &a, sizeof a);
@@ -17,7 +18,12 @@ inline float sum(Lanes a) {
 #else
     const __m256 eight = a;
 #endif
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+}
+#endif
+inline float sum(Lanes a) {
+#if defined(__AVX__)
+    __m128 four = quarter(a);
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 #else
@@ -25,6 +31,18 @@ inline float sum(Lanes a) {
     for (int64_t l = 0; l < LANES; ++l) total += a[l];
     return total;
 #endif
+}
+// The same of some vectors; of four together it takes little longer than of one.
+template <int64_t COUNT>
+LATCHWORK_INLINE void sums(const Lanes* a, float* to) {
+#if defined(__AVX__)
+    if constexpr (COUNT == 4) {
+        __m128 b0 = quarter(a[0]), b1 = quarter(a[1]), b2 = quarter(a[2]), b3 = quarter(a[3]);
+        _MM_TRANSPOSE4_PS(b0, b1, b2, b3);
+        return _mm_storeu_ps(to, _mm_add_ps(_mm_add_ps(b0, b2), _mm_add_ps(b1, b3)));
+    }
+#endif
+    for (int64_t i = 0; i < COUNT; ++i) to[i] = sum(a[i]);
 }
 
 inline float largest(Lanes a) {
@@ -123,8 +141,19 @@ struct Arena {
     }
 };
 
+// Rows of a layer at a time, multiples of ROWS: few, so that what lies between the parts stays in the cache beside the
+// weights; twice as many backward, since each block reads and writes the sums for the weights; and where the weights are too
+// many for the cache, enough that reading them is worth it. Measured with a cache of 1 MB a core.
+inline int64_t weights_of(const Layer& p) { return p.width * (2 * p.width + 3 * p.hidden + p.outputs + p.state); }
+inline bool are_many(int64_t weights) { return weights >= 400'000; }
+inline int64_t rows_at_a_time(const Layer& p, bool backward) {
+    const int64_t weights = weights_of(p);
+    return !are_many(weights) ? backward ? 96 : 48 : weights < 2'000'000 ? 96 : 192;
+}
 // For the gradient of a weight with so many inputs at the most; none where all lies in the cache.
-inline int64_t room_for_copies(int64_t block, int64_t inputs) { return block > 48 ? copies_room(block, inputs) : 0; }
+inline int64_t room_for_copies(const Layer& p, int64_t block, int64_t inputs) {
+    return are_many(weights_of(p)) ? copies_room(block, inputs) : 0;
+}
 
 // A thread's sums into a gradient (rows, columns): those of the first part are written, the others added.
 inline void add_matrix(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to, bool first) {

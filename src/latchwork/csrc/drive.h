@@ -7,13 +7,6 @@
 
 namespace LATCHWORK_ISA {
 
-// Rows at a time: few, so that what lies between the parts stays in the cache beside the weights; or, where the weights are too
-// many for it, enough rows that reading them is worth it. Multiples of ROWS. Measured with a cache of 1 MB a core.
-inline int64_t rows_at_a_time(const Layer& p) {
-    const int64_t weights = p.width * (2 * p.width + 3 * p.hidden + p.outputs + p.state);
-    return weights < 400'000 ? 48 : weights < 2'000'000 ? 96 : 192;
-}
-
 // Rows of what backward needs: m, ups and q of the drive, z, and the state x.
 struct Kept {
     Place m, ups, q, z, x;
@@ -56,7 +49,7 @@ struct Step {
 // Sizes, and the weights as the products want them.
 struct Drive {
     const Layer& p;
-    const int64_t block, d, ups, D, UP, H, Z, PAIR;  // block: rows at a time; capitals: row lengths with padding
+    const int64_t block, d, ups, D, UP, H, Z, PAIR, INPUTS;  // block: rows at a time; capitals: row lengths with padding
     const Tape tape;
     Scratch<float> memory;
     Normaliser norm_conv, norm_ffn, norm_neuron;
@@ -64,8 +57,8 @@ struct Drive {
     float *conv, *conv_bias, *gate, *up, *up_bias, *down, *down_bias, *projection, *projection_bias;
 
     Drive(const Layer& p, bool backward)
-        : p(p), block(rows_at_a_time(p)), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
-          H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), tape(Tape::of(p)),
+        : p(p), block(rows_at_a_time(p, backward)), d(p.width), ups(p.gated_ffn ? 2 * p.hidden : p.hidden), D(panels(d)), UP(panels(ups)),
+          H(panels(p.hidden)), Z(panels(p.outputs)), PAIR(panels(d + D)), INPUTS(Normaliser::TOGETHER * D), tape(Tape::of(p)),
           memory(p.up.weight ? 8 * line(D) + line(UP) + line(Z) + packed_room(d, 2 * d) + packed_room(ups, d) +
                                    packed_room(d, p.hidden) + packed_room(p.outputs, d)
                              : 0),
@@ -93,9 +86,10 @@ struct Drive {
     }
     bool begins(int64_t row) const { return p.reset && p.reset[row]; }  // nothing before it is seen
 
-    // Row `row` of u, with numbers after it that may be read; x (D) is for the last one, which has none.
+    // Row `row` of u, with numbers after it that may be read; x (INPUTS) is for the last ones, which have none.
     const float* input(int64_t row, float* x) const {
         if (row * d + round_up(d, LANES) <= p.batch * p.time * d) return p.u + row * d;
+        x += row % Normaliser::TOGETHER * D;
         copy_padded(p.u + row * d, d, D, x);
         return x;
     }
@@ -103,16 +97,17 @@ struct Drive {
     // writes each v to its own row and to the next: pair has a row more than the others.
     void pairs(int64_t row, int64_t rows, float* x, float* hat, float* scales, float* pair) const {
         Step step(p, row);
-        if (!step.is_first() && !begins(row)) norm_conv(input(row - 1, x), nullptr, pair);
-        for (int64_t r = 0; r < rows; ++r, step.next()) {
+        if (!step.is_first() && !begins(row)) norm_conv({input(row - 1, x), nullptr, pair});
+        norm_conv.each(rows, [&](int64_t r) {
             float* own = pair + r * PAIR;
+            return Normaliser::Row{input(row + r, x), hat ? hat + r * D : nullptr, own + d, own + PAIR,
+                                   scales ? scales + r : nullptr};
+        });
+        for (int64_t r = 0; r < rows; ++r, step.next())
             if (begins(row + r) || (step.is_first() && !p.first))
-                std::memset(own, 0, d * sizeof(float));
+                std::memset(pair + r * PAIR, 0, d * sizeof(float));
             else if (step.is_first())
-                std::memcpy(own, p.first + step.b * d, d * sizeof(float));
-            const float scale = norm_conv(input(row + r, x), hat ? hat + r * D : nullptr, own + d, own + PAIR);
-            if (scales) scales[r] = scale;
-        }
+                std::memcpy(pair + r * PAIR, p.first + step.b * d, d * sizeof(float));
     }
     // f(j, activation, slope, mask) for each vector of `hidden` numbers, the last first; the mask is of its lanes.
     template <class F>
@@ -165,12 +160,12 @@ struct DriveForward {
     const Drive& w;
     float *own, *pair, *y, *a, *z, *x, *mask;
     static int64_t size(const Drive& w) {
-        return w.p.up.weight ? line((w.block + 1) * w.PAIR) + w.block * (w.D + w.H + w.Z) + 2 * line(w.D) : 0;
+        return w.p.up.weight ? line((w.block + 1) * w.PAIR) + w.block * (w.D + w.H + w.Z) + w.INPUTS + line(w.D) : 0;
     }
     DriveForward(const Drive& w, Arena arena, float* own) : w(w), own(own) {  // own: room for w.block rows of the tape
         if (!w.p.up.weight) return;
         pair = arena.take((w.block + 1) * w.PAIR), y = arena.take(w.block * w.D), a = arena.take(w.block * w.H);
-        z = arena.take(w.block * w.Z), x = arena.take(w.D), mask = arena.take(w.D);
+        z = arena.take(w.block * w.Z), x = arena.take(w.INPUTS), mask = arena.take(w.D);
     }
     // Computes `rows` rows and keeps them in `to`, or where there is no such place in one of its own, which the next block
     // overwrites. Returns where. z goes to p.z if it is the result. If z is given, nothing is done.
@@ -197,10 +192,10 @@ struct DriveForward {
             float* own = m.row(r);
             const float* u = p.u + (row + r) * w.d;
             for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load_part<float>(u + j, w.d - j));
-            w.norm_ffn(own, nullptr, y + r * w.D);
             if (p.v_last && step.is_last())
                 std::memcpy(p.v_last + step.b * w.d, pair + r * w.PAIR + w.d, w.d * sizeof(float));
         }
+        w.norm_ffn.each(rows, [&](int64_t r) { return Normaliser::Row{m.row(r), nullptr, y + r * w.D}; });
         multiply(y, w.D, w.up, whole, w.d, w.ups, w.up_bias, ups.at, ups.apart);
         for (int64_t r = 0; r < rows; ++r) w.activate(ups.row(r), a + r * w.H);
         multiply(a, w.H, w.down, whole, p.hidden, w.d, w.down_bias, q.at, q.apart);
@@ -212,8 +207,8 @@ struct DriveForward {
             } else {
                 for (int64_t j = 0; j < w.d; j += LANES) store(own + j, load(own + j) + load(before + j));
             }
-            w.norm_neuron(own, nullptr, y + r * w.D);
         }
+        w.norm_neuron.each(rows, [&](int64_t r) { return Normaliser::Row{q.row(r), nullptr, y + r * w.D}; });
         if (w.tape.z) {
             multiply(y, w.D, w.projection, whole, w.d, p.outputs, w.projection_bias, kept_z.at, kept_z.apart);
         } else {
@@ -239,7 +234,7 @@ struct DriveBackward {
 
     static int64_t size(const Drive& w) {
         if (!w.p.up.weight) return 0;
-        return w.block * (6 * w.D + 2) + line(room_for_copies(w.block, std::max(2 * w.d, w.p.hidden)));
+        return w.block * (6 * w.D + 2) + line(room_for_copies(w.p, w.block, std::max(2 * w.d, w.p.hidden)));
     }
     // Of the memory that grad_z may lie in: it is needed no longer when this is.
     static int64_t late_size(const Drive& w) {
@@ -250,7 +245,7 @@ struct DriveBackward {
     static int64_t zero_size(const Drive& w) {
         if (!w.p.up.weight) return 0;
         return line(tiles(w.d) * w.PAIR) + line(tiles(w.ups) * w.D) + line(tiles(w.d) * w.H) +
-               line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 6 * line(w.D) + line(6 * w.D);
+               line(tiles(w.p.outputs) * w.D) + line(w.UP) + line(w.Z) + 5 * line(w.D) + w.INPUTS + line(6 * w.D);
     }
     // Where nothing is needed any longer, the next takes its place: less memory is more of it in the cache. late: of
     // late_size. zero: memory that is zero at first.
@@ -259,12 +254,12 @@ struct DriveBackward {
         hat_conv = arena.take(w.block * w.D), scale_conv = arena.take(w.block), y = arena.take(w.block * w.D);
         grad_y = arena.take(w.block * w.D), grad_m = arena.take(w.block * w.D), f = arena.take(w.block * w.D);
         hats = arena.take(w.block * w.D), scales = arena.take(w.block);
-        const int64_t room = room_for_copies(w.block, std::max(2 * w.d, w.p.hidden));
+        const int64_t room = room_for_copies(w.p, w.block, std::max(2 * w.d, w.p.hidden));
         copies = room ? arena.take(room) : nullptr;
         Arena then = late;  // when ups is done with
         ups = late.take(w.block * w.UP), a = late.take(w.block * w.H), grad_a = late.take(w.block * w.H);
         pair = then.take((w.block + 1) * w.PAIR), grad_pair = then.take(w.block * w.PAIR);
-        x = zero.take(w.D), mask = zero.take(w.D), grad_v = zero.take(w.D), next = zero.take(w.D);
+        x = zero.take(w.INPUTS), mask = zero.take(w.D), grad_v = zero.take(w.D), next = zero.take(w.D);
         sums.conv = zero.take(tiles(w.d) * w.PAIR), sums.conv_bias = zero.take(w.D);
         sums.up = zero.take(tiles(w.ups) * w.D), sums.up_bias = zero.take(w.UP);
         sums.down = zero.take(tiles(w.d) * w.H), sums.down_bias = zero.take(w.D);
@@ -281,10 +276,13 @@ struct DriveBackward {
         const Kept kept = w.tape.rows(p.tape, p.batch * p.time).rows_from(row);
         const float* grad_f = p.dropout > 0 ? f : grad_m;
         // z = projection(norm_neuron(q))
-        for (int64_t r = 0; r < rows; ++r) {
-            kept.q.prefetch(r + 3);
-            scales[r] = w.norm_neuron(kept.q.row(r), hats + r * w.D, y + r * w.D);
-        }
+        const auto again = [&](Place from) {
+            return [=](int64_t r) {
+                from.prefetch(r + 6);
+                return Normaliser::Row{from.row(r), hats + r * w.D, y + r * w.D, nullptr, scales + r};
+            };
+        };
+        w.norm_neuron.each(rows, again(kept.q));
         accumulate(grad_z, w.Z, y, w.D, rows, p.outputs, w.d, sums.projection, w.D, copies);
         add_rows(grad_z, w.Z, rows, w.Z, sums.projection_bias);
         multiply(grad_z, w.Z, w.projection, whole, p.outputs, w.d, nullptr, grad_y, w.D);
@@ -298,10 +296,10 @@ struct DriveBackward {
                 draw_mask(row_key(p.seed, row + r), static_cast<float>(p.dropout), w.D, mask);
                 for (int64_t j = 0; j < w.D; j += LANES) store(f + r * w.D + j, load(grad + j) * load(mask + j));
             }
-            kept.ups.prefetch(r + 3), kept.m.prefetch(r + 3);
+            kept.ups.prefetch(r + 3);
             w.activate(kept.ups.row(r), a + r * w.H);
-            scales[r] = w.norm_ffn(kept.m.row(r), hats + r * w.D, y + r * w.D);
         }
+        w.norm_ffn.each(rows, again(kept.m));
         accumulate(grad_f, w.D, a, w.H, rows, w.d, p.hidden, sums.down, w.H, copies);
         add_rows(grad_f, w.D, rows, w.D, sums.down_bias);
         multiply(grad_f, w.D, w.down, whole, w.d, p.hidden, nullptr, grad_a, w.H);
@@ -354,9 +352,9 @@ struct DriveBackward {
     // What a part sends to the last row of the part before; its norm is linear in what it is sent.
     void send(int64_t row, const float* carry) {
         copy_padded(w.p.u + row * w.d, w.d, w.D, x);
-        const float scale = w.norm_conv(x, hat_conv, y);
+        w.norm_conv({x, hat_conv, y, nullptr, scale_conv});
         std::memset(grad_m, 0, w.D * sizeof(float));
-        w.norm_conv.back(carry, hat_conv, scale, grad_m, sums.norms, sums.norms + w.D);
+        w.norm_conv.back(carry, hat_conv, *scale_conv, grad_m, sums.norms, sums.norms + w.D);
         for (int64_t j = 0; j < w.d; ++j) w.p.grad_u[row * w.d + j] += grad_m[j];
     }
     // The sums into the gradients: written by the first thread, added by the others.

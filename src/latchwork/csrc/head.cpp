@@ -105,8 +105,7 @@ inline int64_t first_of_largest(const float* row, int64_t n, Mask mask) {
     const float best = largest(most);
     int64_t found = 0;
     while (!any(load(row + found) == best)) found += LANES;
-    while (row[found] != best) ++found;
-    return found;
+    return found + first_set(load(row + found) == best);
 }
 
 int best(const Best& p) {
@@ -120,17 +119,19 @@ int best(const Best& p) {
     const int64_t most = p.rows / (2 * BLOCK), threads = p.threads < most ? p.threads : most < 1 ? 1 : most;
     in_parallel(threads, threads, [&](int64_t part) {
         const int64_t end = p.rows * (part + 1) / threads;
-        Scratch<float> memory(BLOCK * (D + V) + D);
+        Scratch<float> memory(BLOCK * (D + V) + Normaliser::TOGETHER * D);
         Arena own{memory.data};
-        float *x = own.take(BLOCK * D), *logits = own.take(BLOCK * V), *last = own.take(D);
+        float *x = own.take(BLOCK * D), *logits = own.take(BLOCK * V), *last = own.take(Normaliser::TOGETHER * D);
         for (int64_t row = p.rows * part / threads; row < end; row += BLOCK) {
             const int64_t rows = end - row < BLOCK ? end - row : BLOCK;
-            for (int64_t r = 0; r < rows; ++r) {
+            norm.each(rows, [&](int64_t r) {
                 const float* from = p.x + (row + r) * p.width;
-                if ((row + r) * p.width + round_up(p.width, LANES) > p.rows * p.width)  // the norm reads whole vectors
-                    copy_padded(from, p.width, D, last), from = last;
-                norm(from, nullptr, x + r * D);
-            }
+                if ((row + r) * p.width + round_up(p.width, LANES) > p.rows * p.width) {  // the norm reads whole vectors
+                    float* padded = last + r % Normaliser::TOGETHER * D;
+                    copy_padded(from, p.width, D, padded), from = padded;
+                }
+                return Normaliser::Row{from, nullptr, x + r * D};
+            });
             multiply(x, D, weight, round_up(rows, ROWS), p.width, p.classes, nullptr, logits, V);
             for (int64_t r = 0; r < rows; ++r) p.best[row + r] = first_of_largest(logits + r * V, p.classes, mask);
         }

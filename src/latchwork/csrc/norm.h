@@ -12,32 +12,67 @@ struct Normaliser {
     float *weight, *bias;  // padded with zeros
     Mask mask;             // of the last vector
 
-    // hat (size, may be null): the input (width) centred and scaled; y (size, and again into `copy` if there is one) =
-    // weight hat + bias. Returns the scale. Up to LANES - 1 numbers after x are read, and not used; the padding of what is
-    // written is zero.
-    float operator()(const float* x, float* hat, float* y, float* copy = nullptr) const {
+    // A row: hat (size, may be null) is x (width) centred and scaled; y (size, and again into `copy` if there is one) =
+    // weight hat + bias; scale (may be null) is the scale. Up to LANES - 1 numbers after x are read, and not used; the
+    // padding of what is written is zero.
+    struct Row {
+        const float* x;
+        float *hat, *y, *copy = nullptr, *scale = nullptr;
+    };
+    void operator()(Row row) const {
+        each(1, [&](int64_t) { return row; });
+    }
+    // row(r) for r < count. Some at a time, so that their sums do not wait for each other.
+    template <class F>
+    void each(int64_t count, F row) const {
+        int64_t r = 0;
+        for (; r + TOGETHER <= count; r += TOGETHER) some<TOGETHER>(r, row);
+        for (; r < count; ++r) some<1>(r, row);
+    }
+    static constexpr int64_t TOGETHER = 4;
+    template <int64_t COUNT, class F>
+    LATCHWORK_INLINE void some(int64_t first, F row) const {
         const int64_t last = (width - 1) / LANES * LANES;  // where the last vector begins
-        Lanes total{}, squares{};
-        for (int64_t j = 0; j < last; j += LANES) total += load(x + j);
-        total += keep(load(x + last), mask);
-        const float mean = kind == LAYER_NORM ? sum(total) / static_cast<float>(width) : 0.0f;
-        for (int64_t j = 0; j < last; j += LANES) {
-            const Lanes centred = load(x + j) - mean;
-            squares += centred * centred;
+        Row rows[COUNT];
+        Lanes total[COUNT], squares[COUNT];
+        float mean[COUNT], scale[COUNT];
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < COUNT; ++i) rows[i] = row(first + i), total[i] = squares[i] = Lanes{};
+        for (int64_t j = 0; j < last && kind == LAYER_NORM; j += LANES)
+#pragma GCC unroll 4
+            for (int64_t i = 0; i < COUNT; ++i) total[i] += load(rows[i].x + j);
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < COUNT; ++i) total[i] += keep(load(rows[i].x + last), mask);
+        sums<COUNT>(total, mean);
+        for (int64_t i = 0; i < COUNT; ++i) mean[i] = kind == LAYER_NORM ? mean[i] / static_cast<float>(width) : 0.0f;
+        for (int64_t j = 0; j < last; j += LANES)
+#pragma GCC unroll 4
+            for (int64_t i = 0; i < COUNT; ++i) {
+                const Lanes centred = load(rows[i].x + j) - mean[i];
+                squares[i] += centred * centred;
+            }
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < COUNT; ++i) {
+            const Lanes centred = keep(load(rows[i].x + last) - mean[i], mask);
+            squares[i] += centred * centred;
         }
-        const Lanes ending = keep(load(x + last) - mean, mask);
-        squares += ending * ending;
-        const float scale = kind == NO_NORM ? 1.0f : 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
+        sums<COUNT>(squares, scale);
+        for (int64_t i = 0; i < COUNT; ++i)
+            scale[i] = kind == NO_NORM ? 1.0f : 1.0f / std::sqrt(scale[i] / static_cast<float>(width) + epsilon);
+        for (int64_t i = 0; i < COUNT; ++i) write(rows[i], mean[i], scale[i]);
+    }
+    LATCHWORK_INLINE void write(Row row, float mean, float scale) const {
+        const int64_t last = (width - 1) / LANES * LANES;
         const auto put = [&](int64_t j, Lanes scaled) {
             const Lanes value = scaled * load(weight + j) + load(bias + j);
-            if (hat) store(hat + j, scaled);
-            if (copy) store(copy + j, value);
-            store(y + j, value);
+            if (row.hat) store(row.hat + j, scaled);
+            if (row.copy) store(row.copy + j, value);
+            store(row.y + j, value);
         };
-        for (int64_t j = 0; j < last; j += LANES) put(j, (load(x + j) - mean) * scale);
-        put(last, ending * scale);
+        for (int64_t j = 0; j < last; j += LANES) put(j, (load(row.x + j) - mean) * scale);
+        put(last, keep(load(row.x + last) - mean, mask) * scale);
         for (int64_t j = last + LANES; j < size; j += LANES) put(j, Lanes{});
-        return scale;
+        if (row.scale) *row.scale = scale;
     }
     // grad_x += what grad_y brings; adds to grad_weight and grad_bias too.
     void back(const float* grad_y, const float* hat, float scale, float* grad_x, float* grad_weight,

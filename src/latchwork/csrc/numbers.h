@@ -141,6 +141,19 @@ LATCHWORK_INLINE bool any(Mask mask) {
     for (int l = 0; l < int(sizeof mask / sizeof mask[0]); ++l) found |= mask[l] != 0;
     return found;
 }
+// The first lane of a float's mask that is set; there is one.
+template <class Mask>
+LATCHWORK_INLINE int64_t first_set(Mask mask) {
+#if defined(__AVX512F__)
+    return __builtin_ctz(_mm512_test_epi32_mask((__m512i)mask, (__m512i)mask));
+#elif defined(__AVX__)
+    return __builtin_ctz(_mm256_movemask_ps((__m256)mask));
+#else
+    int64_t lane = 0;
+    while (!mask[lane]) ++lane;
+    return lane;
+#endif
+}
 template <class V, class Mask>
 LATCHWORK_INLINE V with_nan(V a, Mask where) {
     return reinterpret_cast<V>(reinterpret_cast<Mask>(a) | where);

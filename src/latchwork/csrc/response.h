@@ -62,12 +62,12 @@ struct ResponseBackward {
     Place grad_x;  // what it finds for the state, before the recurrence
     float *a, *gate, *grad_y, *grad_weight, *grad_bias, *copies;
     static int64_t size(const Response& w) {
-        return w.block * (3 * w.S + w.D) + line(room_for_copies(w.block, w.p.state));
+        return w.block * (3 * w.S + w.D) + line(room_for_copies(w.p, w.block, w.p.state));
     }
     static int64_t zero_size(const Response& w) { return line(tiles(w.p.width) * w.S) + line(w.D); }
     ResponseBackward(const Response& w, Arena arena, Arena& zero) : w(w), grad_x{arena.take(w.block * w.S), w.S} {
         a = arena.take(w.block * w.S), gate = arena.take(w.block * w.S), grad_y = arena.take(w.block * w.D);
-        const int64_t room = room_for_copies(w.block, w.p.state);
+        const int64_t room = room_for_copies(w.p, w.block, w.p.state);
         copies = room ? arena.take(room) : nullptr;
         grad_weight = zero.take(tiles(w.p.width) * w.S), grad_bias = zero.take(w.D);
     }
