@@ -47,7 +47,9 @@ def make_layer(
 
 def run(layer, u, first=None, reset=None, dropout=0.0):
     layer.ffn.dropout.p = dropout
-    return ops.layer_drive(u, first, reset, None, fast_layer._weights(layer), fast_layer._options(layer))[0]
+    return ops.layer_drive(
+        u, first, reset, None, fast_layer.Parts.of(layer).weights(), fast_layer.Parts.of(layer).options()
+    )[0]
 
 
 class Times(nn.Module):

@@ -21,7 +21,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def run(layer, u, first, state, reset, last):
     return ops.layer(
-        u, first, state, reset, last, layer.neuron.x0, fast_layer._weights(layer), fast_layer._options(layer)
+        u,
+        first,
+        state,
+        reset,
+        last,
+        layer.neuron.x0,
+        fast_layer.Parts.of(layer).weights(),
+        fast_layer.Parts.of(layer).options(),
     )
 
 
@@ -148,17 +155,17 @@ def test_the_kernel_refuses_a_tensor_of_another_size(what):
     layer, u = make_layer(), torch.randn(3, 13, 7)
     given = dict.fromkeys(["z", "first", "reset", "last", "state"])
     given[what] = torch.zeros(2, 13, 9)
-    weights = fast_layer._weights(layer)
+    weights = fast_layer.Parts.of(layer).weights()
     if what == "z":
         weights = ops.Weights(output=weights.output, output_bias=weights.output_bias)
     with pytest.raises(ValueError, match=f"{what} must be .*; got"):
-        ops._run(u, *given.values(), layer.neuron.x0, weights, fast_layer._options(layer))
+        ops._run(u, *given.values(), layer.neuron.x0, weights, fast_layer.Parts.of(layer).options())
 
 
 def arguments(mode, layer, *, everything, requires_grad):
     """Of the operation: the whole layer, what comes before its recurrence, or what follows."""
     layer = copy.deepcopy(layer).requires_grad_(requires_grad)
-    weights, options = fast_layer._weights(layer), fast_layer._options(layer)
+    weights, options = fast_layer.Parts.of(layer).weights(), fast_layer.Parts.of(layer).options()
     u, D = torch.randn(2, 9, 7), layer.neuron.d_state
     z = torch.randn(2, 9, (3 if layer.neuron.output_gate else 2) * D) if mode == "respond" else None
     first = torch.randn(2, 7) if everything and mode != "respond" else None

@@ -8,7 +8,7 @@ kind or the drives are known. The result equals that of the parts to rounding, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,26 +48,27 @@ def plan(
     if distributed.is_split() or (drives is None and not worth_it):
         return None
     before, x = (None, None) if state is None else state
-    fits = worth_it and (drives is not None or is_as_made(layer))
-    weights = _weights(layer) if fits else ops.Weights()
-    fits = fits and _fits(layer, weights, u, before, x, reset)
+    parts = Parts.of(layer)
+    fits = worth_it and (drives is not None or parts.are_as_made())
+    weights = parts.weights() if fits else ops.Weights()
+    fits = fits and _fits(parts, weights, u, before, x, reset)
     if drives is None and not fits:
         return None
 
     def run() -> tuple[Tensor, State]:
-        neuron = layer.neuron
+        neuron = parts.neuron
         plain = fits and _is_plain(neuron)
         if drives is None and plain:
-            y, after, conv = ops.layer(u, before, x, reset, last, neuron.x0, weights, _options(layer))
+            y, after, conv = ops.layer(u, before, x, reset, last, neuron.x0, weights, parts.options())
             return y, State(conv, after)
         if drives is None:
-            z, conv = ops.layer_drive(u, before, reset, last, weights, _options(layer))
+            z, conv = ops.layer_drive(u, before, reset, last, weights, parts.options())
         else:
             ending = u[:, -1:] if last is None else at_step(u, last).unsqueeze(1)
-            z, conv = drives, last_input(layer.norm_conv(ending), before)
+            z, conv = drives, last_input(parts.norm_conv(ending), before)
         if plain:
-            weight, bias, gated = neuron.output.weight, neuron.output.bias, neuron.output_gate
-            y, after = ops.layer_respond(u, z, x, reset, last, neuron.x0, weight, bias, gated)
+            weight, bias = parts.output.weight, parts.output.bias
+            y, after = ops.layer_respond(u, z, x, reset, last, neuron.x0, weight, bias, neuron.output_gate)
             return y, State(conv, after)
         y, after = neuron.respond(z, x, reset, last)
         return u + y, State(conv, after)
@@ -77,39 +78,90 @@ def plan(
 
 def drive(layer: MinMaxLayer, u: Tensor, before: Tensor | None) -> Tensor:
     """`layer.drive`, by the kernel where it takes these tensors. The parts must be as made."""
-    weights = _weights(layer)
-    if _is_worth_it(u) and _fits(layer, weights, u, before):
-        return ops.layer_drive(u, before, None, None, weights, _options(layer))[0]
+    parts = Parts.of(layer)
+    weights = parts.weights()
+    if _is_worth_it(u) and _fits(parts, weights, u, before):
+        return ops.layer_drive(u, before, None, None, weights, parts.options())[0]
     return layer.drive(u, before)
 
 
 def is_as_made(layer: MinMaxLayer) -> bool:
     """Whether every part is of a class of this library, and a call of it runs its forward and nothing else."""
-    conv, ffn, neuron, norm = layer.conv, layer.ffn, layer.neuron, layer.norm_conv
-    if (
-        type(conv) not in (BasicConv, GatedConv)
-        or type(ffn) not in (FeedForward, GatedFeedForward)
-        or type(neuron) is not MinMaxNeuron
-        or type(norm) not in NORMS
-        or getattr(conv, "bias", conv) is None
-    ):
-        return False
-    linears: list[Any] = [ffn.up, ffn.down, neuron.projection, neuron.output]
-    dropouts: list[Any] = [ffn.dropout, neuron.dropout]
-    norms: list[Any] = [norm, layer.norm_ffn, layer.norm_neuron]
-    each: Any
-    for each in linears:
-        if type(each) is not Linear or each.bias is None:
+    return Parts.of(layer).are_as_made()
+
+
+class Parts(NamedTuple):
+    """The modules of a layer, from torch's own tables: attributes of modules are slow to look up."""
+
+    norm_conv: Any
+    norm_ffn: Any
+    norm_neuron: Any
+    conv: Any
+    ffn: Any
+    neuron: Any
+    up: Any
+    down: Any
+    projection: Any
+    output: Any
+
+    @classmethod
+    def of(cls, layer: MinMaxLayer) -> Parts:
+        """Of a layer; a part of the feed-forward network or of the neuron that is not there is None."""
+        own: dict[str, Any] = layer._modules
+        ffn, neuron = own["ffn"], own["neuron"]
+        of_ffn, of_neuron = ffn._modules.get, neuron._modules.get
+        norms = own["norm_conv"], own["norm_ffn"], own["norm_neuron"]
+        maps = of_ffn("up"), of_ffn("down"), of_neuron("projection"), of_neuron("output")
+        return cls(*norms, own["conv"], ffn, neuron, *maps)
+
+    def are_as_made(self) -> bool:
+        """See `is_as_made`."""
+        conv, ffn, neuron = self.conv, self.ffn, self.neuron
+        linears, norms = self[6:], self[:3]
+        kind, tables = type(norms[0]), [each._parameters for each in norms]
+        if (
+            type(conv) not in (BasicConv, GatedConv)
+            or type(ffn) not in (FeedForward, GatedFeedForward)
+            or type(neuron) is not MinMaxNeuron
+            or kind not in NORMS
+            or conv._parameters.get("bias", conv) is None
+        ):
             return False
-    for each in dropouts:
-        if type(each) is not nn.Dropout:
+        for each in linears:
+            if type(each) is not Linear or each._parameters.get("bias") is None:
+                return False
+        dropouts: list[Any] = [ffn._modules["dropout"], neuron._modules["dropout"]]
+        if any(type(each) is not nn.Dropout for each in dropouts):
             return False
-    for each in norms:
-        if type(each) is not type(norm) or getattr(each, "eps", None) != getattr(norm, "eps", None):
-            return False
-        if type(norm) is not nn.Identity and (each.weight is None or getattr(each, "bias", norm) is None):
-            return False
-    return not has_hooks(conv, ffn, neuron, *norms, *linears, *dropouts, *neuron.cells)
+        epsilon = getattr(norms[0], "eps", None)
+        for norm, table in zip(norms, tables, strict=True):
+            if type(norm) is not kind or getattr(norm, "eps", None) != epsilon:
+                return False
+            if kind is not nn.Identity and (table.get("weight") is None or table.get("bias", norm) is None):
+                return False
+        return not has_hooks(*self, *dropouts, *neuron.cells)
+
+    def weights(self) -> ops.Weights:
+        """The parameters."""
+        found: list[Any] = []
+        for each in (*self[:4], *self[6:]):
+            table = each._parameters
+            found += [table.get("weight"), table.get("bias")]
+        if type(self.conv) is GatedConv:
+            found[6] = self.conv.g
+        return ops.Weights(*found)
+
+    def options(self) -> ops.Options:
+        """What the layer is besides its weights."""
+        dropout = self.ffn._modules["dropout"]
+        return ops.Options(
+            norm=NORMS[type(self.norm_conv)],
+            epsilon=epsilon_of(self.norm_conv),
+            activation=self.ffn.act_fn,
+            gated_ffn=type(self.ffn) is GatedFeedForward,
+            dropout=dropout.p if dropout.training else 0.0,
+            gated=self.neuron.output_gate,
+        )
 
 
 def _is_plain(neuron: MinMaxNeuron) -> bool:
@@ -123,24 +175,25 @@ def _is_worth_it(u: Tensor) -> bool:
     return u.shape[2] <= WIDEST and (torch.compiler.is_compiling() or u.shape[0] * u.shape[1] >= FEWEST)
 
 
-def _fits(layer: MinMaxLayer, weights: ops.Weights, u: Tensor, *others: Tensor | None) -> bool:
+def _fits(parts: Parts, weights: ops.Weights, u: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernel can compute this layer, which has these weights, with these tensors."""
-    ffn, neuron = layer.ffn, layer.neuron
-    if ffn.act_fn not in ops.ACTIVATIONS or (neuron.dropout.training and neuron.dropout.p):
+    ffn, neuron = parts.ffn, parts.neuron
+    dropout = neuron._modules["dropout"]
+    if ffn.act_fn not in ops.ACTIVATIONS or (dropout.training and dropout.p):
         return False
-    d, x0, gated_conv = neuron.d_model, neuron.x0, isinstance(layer.conv, GatedConv)
+    d, D, x0, gated_conv = neuron.d_model, neuron.d_state, neuron.x0, type(parts.conv) is GatedConv
     conv, up, down, projection, output = weights[6::2]
     if conv is None or up is None or down is None or projection is None or output is None:
         return False
-    hidden = up.shape[0] // 2 if isinstance(ffn, GatedFeedForward) else up.shape[0]
+    hidden = up.shape[0] // 2 if type(ffn) is GatedFeedForward else up.shape[0]
     shapes_fit = (  # where not, the parts themselves say what is wrong
         conv.shape == ((d,) if gated_conv else (d, 2 * d))
         and (weights.conv_bias is None) == gated_conv
         and up.shape[1] == d
         and down.shape == (d, hidden)
         and projection.shape == (sum(neuron.widths), d)
-        and output.shape == (d, neuron.d_state)
-        and x0.shape == (neuron.d_state,)
+        and output.shape == (d, D)
+        and x0.shape == (D,)
     )
     for weight, bias in zip(weights[::2], weights[1::2], strict=True):
         if (bias is not None and (weight is None or bias.shape != weight.shape[:1])) or (
@@ -160,29 +213,3 @@ def epsilon_of(norm: nn.Module) -> float:
         return float(epsilon)
     weight = norm._parameters.get("weight")
     return torch.finfo(torch.float32 if weight is None else weight.dtype).eps
-
-
-def _options(layer: MinMaxLayer) -> ops.Options:
-    norm, ffn = layer.norm_conv, layer.ffn
-    return ops.Options(
-        norm=NORMS[type(norm)],
-        epsilon=epsilon_of(norm),
-        activation=ffn.act_fn,
-        gated_ffn=isinstance(ffn, GatedFeedForward),
-        dropout=ffn.dropout.p if ffn.dropout.training else 0.0,
-        gated=layer.neuron.output_gate,
-    )
-
-
-def _weights(layer: MinMaxLayer) -> ops.Weights:
-    """The parameters, from torch's own tables: attributes of modules are slow to look up."""
-    ffn, neuron = layer.ffn, layer.neuron
-    parts: list[Any] = [layer.norm_conv, layer.norm_ffn, layer.norm_neuron, layer.conv]
-    parts += [ffn.up, ffn.down, neuron.projection, neuron.output]
-    found: list[Any] = []
-    for each in parts:
-        table = each._parameters
-        found += [table.get("weight"), table.get("bias")]
-    if isinstance(layer.conv, GatedConv):
-        found[6] = layer.conv.g
-    return ops.Weights(*found)

@@ -153,9 +153,12 @@ def _differentiable(
             found = gradient(ctx, *grads)
             return *(found if isinstance(found, tuple) else (found,)), None
 
+    # Function.apply looks at each argument for wrappers of torch.func, which none has here: see ops/transforms.py.
+    apply: Callable[..., Any] = super(torch.autograd.Function, Differentiable).apply
+
     def run(keys: Any, *arguments: Any) -> Any:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-            return Differentiable.apply(*arguments, keys)  # type: ignore[no-untyped-call]
+            return apply(*arguments, keys)
         return below(keys, *arguments)
 
     return run
