@@ -1,6 +1,7 @@
 """The first layer computed once for each pair of tokens gives what it gives at every step, in values and gradients."""
 
 import itertools
+from unittest import mock
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from model_cases import (
 
 from latchwork import State, use_backend
 from latchwork.models import token_pairs
+from latchwork.modules import fast_layer
 from reset_cases import RESETS, make_reset
 
 # vocabulary, tokens that come, batch, length: so small that all pairs are taken, or so large that they are counted.
@@ -125,6 +127,19 @@ def test_a_stream_uses_pairs_and_changes_no_bit(size):
                 pieces = list(model.stream(tokens, reset=reset, chunk_size=chunk_size))
             assert pairs_were_used(seen) == (size is SMALL or chunk_size == 599)
             assert_same_run((torch.cat([logits for logits, _ in pieces], 1), pieces[-1][1]), expected)
+
+
+def test_a_piece_whose_first_token_is_not_the_first_of_all_computes_no_drive_of_its_own():
+    model, tokens = make_model(SMALL[0]), make_text(SMALL)
+    with torch.no_grad(), mock.patch.object(fast_layer, "drive", wraps=fast_layer.drive) as drive:
+        whole, _ = model(tokens)
+        drive.reset_mock()
+        answers, _ = model.predict(tokens, chunk_size=8)
+        assert drive.call_count == 1  # the table of all pairs
+        pieces = [logits for logits, _ in model.stream(tokens, chunk_size=8)]
+        assert drive.call_count == 2
+    assert torch.equal(answers, whole.argmax(-1))
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=0, atol=1e-5)
 
 
 @both_sizes

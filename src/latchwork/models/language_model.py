@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from latchwork.models import checkpoint, fast_head, generation, token_pairs
 from latchwork.models.backbone import MinMaxRNC
 from latchwork.models.config import MinMaxRNCLMConfig
+from latchwork.models.token_pairs import NOTHING, Known
 from latchwork.modules.init import small_init_init_
 from latchwork.modules.linear import Linear, has_hooks
 from latchwork.modules.state import State
@@ -118,16 +119,19 @@ class MinMaxRNC_LM(nn.Module):
     def _pieces(
         self, tokens: Tensor, state: State | None, reset: Tensor | None, chunk_size: int
     ) -> Iterator[tuple[Tensor, State]]:
-        table = token_pairs.drive_table(self, tokens.numel())
-        for start in range(0, tokens.shape[1], chunk_size):
-            piece = slice(start, start + chunk_size)
-            logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece], table)
+        for piece, known in self._slices(tokens, chunk_size):
+            logits, state = self._run(tokens[:, piece], state, None if reset is None else reset[:, piece], known)
             yield logits, state
 
+    def _slices(self, tokens: Tensor, chunk_size: int) -> Iterator[tuple[slice, Known]]:
+        table = token_pairs.drive_table(self, tokens.numel())
+        for start in range(0, tokens.shape[1], chunk_size):
+            yield slice(start, start + chunk_size), Known(table, tokens[:, start - 1] if start else None)
+
     def _run(
-        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, known: Known = NOTHING
     ) -> tuple[Tensor, State]:
-        y, state = self._hidden(tokens, state, reset, table)
+        y, state = self._hidden(tokens, state, reset, known)
         return self.head(self.head_dropout(y)), state
 
     def hidden(
@@ -135,14 +139,14 @@ class MinMaxRNC_LM(nn.Module):
     ) -> tuple[Tensor, State]:
         """What the head is given, (B, T, d_model), and the state; arguments as in `forward`."""
         self.check(tokens, state, reset, None)
-        return self._hidden(tokens, state, reset, None)
+        return self._hidden(tokens, state, reset)
 
     def _hidden(
         self,
         tokens: Tensor,
         state: State | None,
         reset: Tensor | None,
-        table: Tensor | None,
+        known: Known = NOTHING,
         with_norm: bool = True,
     ) -> tuple[Tensor, State]:
         try:
@@ -152,7 +156,7 @@ class MinMaxRNC_LM(nn.Module):
                 f"tokens must be at least 0 and less than vocab_size = {self.vocab_size}; "
                 f"got {int(tokens.min())} to {int(tokens.max())}"
             ) from None
-        drives = token_pairs.first_drives(self, tokens, state, reset, table)
+        drives = token_pairs.first_drives(self, tokens, state, reset, known)
         run = self.backbone if with_norm else self.backbone.before_norm
         y, state = run(u, state, reset=reset, drives=drives)
         return y, state
@@ -178,22 +182,21 @@ class MinMaxRNC_LM(nn.Module):
         """
         self.check(tokens, state, reset, chunk_size)
         if chunk_size is None or tokens.shape[1] <= chunk_size:
-            return self._best(tokens, state, reset, None)
-        found, table = tokens.new_empty(tokens.shape, dtype=torch.int64), token_pairs.drive_table(self, tokens.numel())
-        for start in range(0, tokens.shape[1], chunk_size):
-            piece = slice(start, start + chunk_size)
-            here, state = self._best(tokens[:, piece], state, None if reset is None else reset[:, piece], table)
-            found[:, piece] = here
+            return self._best(tokens, state, reset)
+        found = tokens.new_empty(tokens.shape, dtype=torch.int64)
+        for piece, known in self._slices(tokens, chunk_size):
+            reset_here = None if reset is None else reset[:, piece]
+            found[:, piece], state = self._best(tokens[:, piece], state, reset_here, known)
         assert state is not None
         return found, state
 
     def _best(
-        self, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None
+        self, tokens: Tensor, state: State | None, reset: Tensor | None, known: Known = NOTHING
     ) -> tuple[Tensor, State]:
         if not fast_head.is_as_made(self):
-            logits, state = self._run(tokens, state, reset, table)
+            logits, state = self._run(tokens, state, reset, known)
             return first_of_largest(logits), state
-        y, state = self._hidden(tokens, state, reset, table, with_norm=False)
+        y, state = self._hidden(tokens, state, reset, known, with_norm=False)
         return fast_head.best(self, y), state
 
     def loss(
@@ -216,7 +219,7 @@ class MinMaxRNC_LM(nn.Module):
         self.check(tokens, state, reset, None)
         if targets.shape != tokens.shape:
             raise ValueError(f"targets must be (B, T) = {tuple(tokens.shape)}, as tokens; got {tuple(targets.shape)}")
-        y, state = self._hidden(tokens, state, reset, None)
+        y, state = self._hidden(tokens, state, reset)
         y, targets = self.head_dropout(y), targets.flatten()
         if type(self.head) is not Linear or has_hooks(self.head):
             loss = mean_cross_entropy(self.head(y).flatten(0, 1), targets, ignore_index)

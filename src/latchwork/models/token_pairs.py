@@ -7,7 +7,7 @@ part is as made and has no hooks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,39 +25,55 @@ if TYPE_CHECKING:
 SHORTEST = 1024  # B T below which sorting the pairs is not worth it
 
 
+class Known(NamedTuple):
+    """What is known of the pairs before a piece of a sequence is run.
+
+    table: the result of `drive_table`. before: (B,), the tokens that the state has just seen.
+    """
+
+    table: Tensor | None = None
+    before: Tensor | None = None
+
+
+NOTHING = Known()
+
+
 def first_drives(
-    model: MinMaxRNC_LM, tokens: Tensor, state: State | None, reset: Tensor | None, table: Tensor | None = None
+    model: MinMaxRNC_LM, tokens: Tensor, state: State | None, reset: Tensor | None, known: Known = NOTHING
 ) -> Tensor | None:
     """`drive` of the first layer for tokens (B, T), by distinct pairs, or None if that is not allowed or not faster.
 
     With a small vocabulary all pairs are computed, and no size depends on the tokens. Else the pairs are sorted and
     counted, on the CPU and not in a compiled graph. An exported graph has no pairs, since it is for all sizes.
-    table: the result of `drive_table`, if there is one.
+    Where the token before the first is known, the first step is a pair like the others, else its drive is computed.
     """
     if transforms.exporting() or not _allowed(model):
         return None
     B, T = tokens.shape
     V, few = model.vocab_size, B * T // 2
-    every = table is not None or few >= V * (V + 1) + B
+    every = known.table is not None or few >= V * (V + 1) + B
     if not every and (torch.compiler.is_compiling() or B * T < SHORTEST or tokens.device.type != "cpu"):
         return None  # in a graph, no size may depend on the tokens
     tokens = tokens.long()
-    before = torch.cat((tokens.new_full((B, 1), V), tokens[:, :-1]), 1)  # V: none
+    start = tokens.new_full((B, 1), V) if known.before is None else known.before.long().unsqueeze(1)  # V: none
+    before = torch.cat((start, tokens[:, :-1]), 1)
     if reset is not None:
         before = before.masked_fill(reset, V)
     pairs = before * V + tokens
-    if every:
-        rows, places = torch.arange(V * (V + 1), device=tokens.device), pairs
+    if known.table is not None:
+        z, places = known.table, pairs
+    elif every:
+        z, places = _drive_pairs(model, torch.arange(V * (V + 1), device=tokens.device)), pairs
     else:
         rows, places = torch.unique(pairs, return_inverse=True)
         if len(rows) + B > few:
             return None
-    z = _drive_pairs(model, rows) if table is None else table
-    if state is not None:  # it says what was before the first step of each row
+        z = _drive_pairs(model, rows)
+    if state is not None and known.before is None:  # it says what was before the first step of each row
         first = state.conv[0] if reset is None else state.conv[0].masked_fill(reset[:, :1], 0)
         u = _embed(model, tokens[:, :1])
         z = torch.cat((z, fast_layer.drive(_first_layer(model), u, first.to(u.dtype))[:, 0]))
-        own = len(rows) + torch.arange(B, device=tokens.device)
+        own = len(z) - B + torch.arange(B, device=tokens.device)
         places = torch.cat((own.unsqueeze(1), places[:, 1:]), 1)
     return F.embedding(places, z)
 
