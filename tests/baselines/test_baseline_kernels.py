@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from latchwork.baselines import make_baseline
+from latchwork.baselines.attention import attention
 from latchwork.baselines.causal_conv import MOST_TAPS
 from latchwork.baselines.feedforward import gated_feedforward
 from latchwork.baselines.gru_scan import gru_scan
@@ -43,6 +44,11 @@ def mamba(B, T, D):
 
 def gru(B, T, D):
     return lambda *given: (gru_scan(*given),), [normal(B, T, 3 * D), normal(3 * D, D) / D, normal(3 * D), normal(B, D)]
+
+
+def attending(B, T, d):
+    """Three heads; v is a part of something wider."""
+    return lambda q, k, v: (attention(q, k, v[..., 1:], 3),), [normal(B, T, 3 * d + part) for part in (0, 0, 1)]
 
 
 def slstm(B, T, d):
@@ -143,6 +149,7 @@ KERNELS = {
     "blocks": blocks,
     "mamba": mamba,
     "gru": gru,
+    "attention": attending,
     "slstm": slstm,
     "mlstm": mlstm,
     "mlstm_mixer": mlstm_mixing,
@@ -171,9 +178,9 @@ def test_a_kernel_equals_its_definition_in_float64_with_all_gradients(kind, size
         torch.testing.assert_close(here.double(), there, rtol=0, atol=2e-5 * scale)
 
 
-@pytest.mark.parametrize("kind", ["mamba-s", "slstm-s", "mlstm-s", "xlstm-l-s", "gru-s"])
+@pytest.mark.parametrize("kind", ["mamba-s", "slstm-s", "mlstm-s", "xlstm-l-s", "gru-s", "transformer-s"])
 def test_a_model_streams_with_the_kernels_as_in_one_call_and_as_without_them(kind):
-    if kind != "gru-s":
+    if kind not in ("gru-s", "transformer-s"):
         pytest.importorskip("transformers" if kind == "mamba-s" else "xlstm")
     torch.manual_seed(0)
     model, tokens = make_baseline(kind, 20).eval(), torch.randint(20, (2, 150))
@@ -201,6 +208,8 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "feedforward":
         u, norm, up, down, *biases = given
         given = [u, norm, up, biases[0], down, biases[1], torch.tensor(5), 1e-3, True, "gelu", 0.2]
+    if kind == "attention":
+        given = [*given[:2], given[2][..., 1:], 3]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
@@ -208,7 +217,7 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "mlstm_mixer":
         given[7] = normal(4, 80)  # of both sources of q, k and v
         given += [torch.zeros(2, 2), 1e-2]
-    given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward") else [True]
+    given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward", "attention") else [True]
     names = {
         "mamba": "mamba_mixer",
         **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),

@@ -193,6 +193,34 @@ void try_gru(Random& random, const char* number) {
     });
 }
 
+void try_attention(Random& random, const char* number) {
+    const Sizes s(random, 120);
+    const int64_t B = s.B, T = s.T, d = s.D, H = 1 + random.below(3), W = H * d;
+    s.say("attention", number, H);
+    Case c(random);
+    Attention p{};
+    p.batch = B, p.time = T, p.heads = H, p.width = d, p.scale = 0.7;
+    c.put(p.q, p.grad_q, B, T, W), c.put(p.k, p.grad_k, B, T, W), c.put(p.v, p.grad_v, B, T, W);
+    Block logs(B * H * T);
+    p.logs = logs.data();
+    c.output(B * T * W), p.y = rows(c.y.data(), T, W);
+    c.check(p, latchwork_attention, latchwork_attention_back, p.grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
+        Numbers y(B * T * W);
+        for (int64_t i = 0; i < B * T * H; ++i) {  // one step of one head
+            const int64_t first = i / H / T * T * W + i % H * d, t = i / H % T;
+            double total = 0;
+            Numbers weights(t + 1);
+            for (int64_t u = 0; u <= t; ++u) {
+                for (int64_t j = 0; j < d; ++j) weights[u] += 0.7 * in[0][first + t * W + j] * in[1][first + u * W + j];
+                total += weights[u] = std::exp(weights[u]);
+            }
+            for (int64_t u = 0; u <= t; ++u)
+                for (int64_t j = 0; j < d; ++j) y[first + t * W + j] += weights[u] / total * in[2][first + u * W + j];
+        }
+        return y;
+    });
+}
+
 void try_slstm(Random& random, const char* number) {
     const Sizes s(random, 30);
     const int64_t B = s.B, T = s.T, d = s.D, H = 1 + random.below(3), W = H * d;
@@ -353,7 +381,7 @@ int main(int count, char** arguments) {
     return run_cases(count, arguments, 2000, [](Random& random, int64_t index, int64_t seed) {
         char number[100];
         std::snprintf(number, sizeof number, "%ld of seed %ld, %s", long(index), long(seed), latchwork_isa());
-        for (auto each : {try_mamba_mixer, try_linear, try_feedforward, try_gru, try_slstm, try_mlstm, try_mlstm_mixer})
+        for (auto each : {try_mamba_mixer, try_linear, try_feedforward, try_gru, try_attention, try_slstm, try_mlstm, try_mlstm_mixer})
             each(random, number);
     });
 }

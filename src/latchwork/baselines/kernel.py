@@ -79,6 +79,18 @@ class Gru(ctypes.Structure):
     )
 
 
+class Attention(ctypes.Structure):
+    """Causal attention."""
+
+    _fields_ = (
+        *_integers("batch", "time", "heads", "width", "threads"),
+        *_numbers("scale"),
+        *_rows("q", "k", "v", "y"),
+        *_pointers("logs"),
+        *_rows("grad_y", "grad_q", "grad_k", "grad_v"),
+    )
+
+
 class Slstm(ctypes.Structure):
     """An sLSTM and what drives its gates."""
 
@@ -125,6 +137,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     LinearMap,
     FeedForward,
     Gru,
+    Attention,
     Slstm,
     Mlstm,
     MlstmMixer,

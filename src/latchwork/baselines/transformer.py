@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latchwork.baselines.attention import attention
 from latchwork.baselines.baseline import Baseline
+from latchwork.baselines.linear import linear
 from latchwork.modules.init import small_init_init_
 
 
@@ -74,13 +76,16 @@ class Transformer(Baseline):
         return list(self.layers)  # type: ignore[arg-type]
 
     def _run(self, tokens: Tensor, state: tuple[Cache, ...]) -> tuple[Tensor, tuple[Cache, ...]]:
-        u, after = self._embed(self.embedding, tokens), []
-        if self.position_embedding is not None:
-            u = u + self._position(state[0].steps, tokens.shape[1])
-        for block, cache in zip(self._blocks(), state, strict=True):
-            u, cache = block(u, cache)
+        blocks, after, mapped = self._blocks(), [], None
+        if self.position_embedding is None:
+            u, mapped = self._embed_and_map(self.embedding, tokens, blocks[0].map)
+        else:
+            u = self._embed(self.embedding, tokens) + self._position(state[0].steps, tokens.shape[1])
+        for block, cache in zip(blocks, state, strict=True):
+            u, cache = block(u, cache, mapped)
             after.append(cache)
-        return F.linear(self.norm(u), self.embedding.weight), tuple(after)
+            mapped = None  # it was that of the first
+        return linear(self.norm(u), self.embedding.weight), tuple(after)
 
     def _position(self, steps: Tensor, T: int) -> Tensor:
         """(T, width), for the T steps after these."""
@@ -116,28 +121,38 @@ class Block(nn.Module):
         empty = weight.new_zeros(batch_size, self.heads, 0, weight.shape[0] // self.heads)
         return Cache(empty, empty, torch.zeros((), dtype=torch.int64, device=weight.device))
 
-    def forward(self, u: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """u: (B, T, width)."""
-        y, cache = self._attend(self.attention_norm(u), cache)
-        u = u + y
-        return u + self.down(F.gelu(self.up(self.feedforward_norm(u)))), cache
+    def map(self, u: Tensor) -> Tensor:
+        """Queries, keys and values (..., 3 width) of u (..., width)."""
+        return linear(self.attention_norm(u), self.qkv.weight, self.qkv.bias)
 
-    def _attend(self, u: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        B, T, width = u.shape
-        q, k, v = self.qkv(u).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+    def forward(self, u: Tensor, cache: Cache, mapped: Tensor | None = None) -> tuple[Tensor, Cache]:
+        """u: (B, T, width). mapped: the result of `map`, if it is there already."""
+        y, cache = self._attend(self.map(u) if mapped is None else mapped, cache)
+        u = linear(y, self.out.weight, self.out.bias, residual=u)
+        inside = F.gelu(linear(self.feedforward_norm(u), self.up.weight, self.up.bias))
+        return linear(inside, self.down.weight, self.down.bias, residual=u), cache
+
+    def _attend(self, mapped: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        T, before = mapped.shape[1], cache.keys.shape[2]
+        q, k, v = mapped.view(*mapped.shape[:2], 3, self.heads, -1).unbind(2)  # (B, T, heads, d)
         if self.rotary:
             q, k = turn(q, cache.steps), turn(k, cache.steps)
-        before = cache.keys.shape[2]
+        keys, values = k.transpose(1, 2), v.transpose(1, 2)
         if before:
-            k, v = torch.cat([cache.keys, k], 2), torch.cat([cache.values, v], 2)
+            keys, values = torch.cat([cache.keys, keys], 2), torch.cat([cache.values, values], 2)
         if before or (self.window is not None and self.window < T):
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(T, before, u.device))
+            mask = self._mask(T, before, mapped.device)
+            y = (
+                F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask)
+                .transpose(1, 2)
+                .flatten(2)
+            )
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = attention(q.flatten(2), k.flatten(2), v.flatten(2), self.heads)
         if self.window is not None:
-            first = max(k.shape[2] - self.window + 1, 0)
-            k, v = k[:, :, first:].clone(), v[:, :, first:].clone()  # a view would keep all of it
-        return self.out(y.transpose(1, 2).reshape(B, T, width)), Cache(k, v, cache.steps + T)
+            first = max(keys.shape[2] - self.window + 1, 0)
+            keys, values = keys[:, :, first:].clone(), values[:, :, first:].clone()  # a view would keep all of it
+        return y, Cache(keys, values, cache.steps + T)
 
     def _mask(self, T: int, before: int, device: torch.device) -> Tensor:
         """(T, before + T): whether a step sees another."""
@@ -147,13 +162,13 @@ class Block(nn.Module):
 
 
 def turn(q: Tensor, steps: Tensor) -> Tensor:
-    """Rotary positions: of q (B, heads, T, d), turn each pair (i, i + d / 2) by (steps + t) / 10000^(2 i / d).
+    """Rotary positions: of q (B, T, heads, d), turn each pair (i, i + d / 2) by (steps + t) / 10000^(2 i / d).
 
     The angles are float64, so that they are as good after a million steps as at the start.
     """
-    T, half = q.shape[2], q.shape[3] // 2
+    T, half = q.shape[1], q.shape[3] // 2
     t = (steps + torch.arange(T, device=q.device)).double()
-    angle = t[:, None] * 10000 ** (-torch.arange(half, device=q.device, dtype=torch.float64) / half)
+    angle = t[:, None, None] * 10000 ** (-torch.arange(half, device=q.device, dtype=torch.float64) / half)
     cos, sin = angle.cos().to(q.dtype), angle.sin().to(q.dtype)
     a, b = q[..., :half], q[..., half:]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)

@@ -53,6 +53,15 @@ struct Gru {
     float* grad_h0;
 };
 
+// Causal attention, see baselines/attention.py: y = softmax(scale q k') v for each head.
+struct Attention {
+    int64_t batch, time, heads, width, threads;  // width: of a head
+    double scale;
+    Rows q, k, v, y;  // (B, T, heads width)
+    float* logs;      // (B, heads, T), of each step the logarithm of what its weights are divided by
+    Rows grad_y, grad_q, grad_k, grad_v;
+};
+
 // An sLSTM and what drives its gates, see baselines/slstm_scan.py. d = width of a head; the gates stand as i, f, z, o.
 struct Slstm {
     int64_t batch, time, heads, width, taps, threads;
@@ -102,7 +111,7 @@ struct MlstmMixer {
 };
 
 #define BASELINE_STRUCTURES(EACH) \
-    EACH(MambaMixer) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
+    EACH(MambaMixer) EACH(LinearMap) EACH(FeedForward) EACH(Gru) EACH(Attention) EACH(Slstm) EACH(Mlstm) EACH(MlstmMixer)
 #define BASELINE_ENTRIES(EACH, isa)                      \
     EACH(isa, mamba_mixer, MambaMixer, 0)                \
     EACH(isa, mamba_mixer_back, MambaMixer, 0)           \
@@ -110,6 +119,8 @@ struct MlstmMixer {
     EACH(isa, feedforward, FeedForward, 0)               \
     EACH(isa, gru, Gru, 0)                               \
     EACH(isa, gru_back, Gru, 0)                          \
+    EACH(isa, attention, Attention, 0)                   \
+    EACH(isa, attention_back, Attention, 0)              \
     EACH(isa, slstm, Slstm, 0)                           \
     EACH(isa, slstm_back, Slstm, 0)                      \
     EACH(isa, mlstm, Mlstm, 0)                           \

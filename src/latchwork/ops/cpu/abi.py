@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-INTERFACE = 12
+INTERFACE = 13
 NO_SUCH_DTYPE, NO_SUCH_CHOICE, NO_MEMORY = 1, 2, 3  # what an entry point returns that could not do its work
 
 _Fields = tuple[tuple[str, type], ...]
