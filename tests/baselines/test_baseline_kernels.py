@@ -46,9 +46,15 @@ def gru(B, T, D):
     return lambda *given: (gru_scan(*given),), [normal(B, T, 3 * D), normal(3 * D, D) / D, normal(3 * D), normal(B, D)]
 
 
-def attending(B, T, d):
+def attending(B, T, d, before=0, window=None):
     """Three heads; v is a part of something wider."""
-    return lambda q, k, v: (attention(q, k, v[..., 1:], 3),), [normal(B, T, 3 * d + part) for part in (0, 0, 1)]
+    given = [normal(B, T + (number and before), 3 * d + (number == 2)) for number in range(3)]
+    return lambda q, k, v: (attention(q, k, v[..., 1:], 3, window),), given
+
+
+def looking_back(B, T, d):
+    """With keys from before, of which the first steps see some."""
+    return attending(B, T, d, before=40, window=T // 2 + 30)
 
 
 def slstm(B, T, d):
@@ -150,6 +156,7 @@ KERNELS = {
     "mamba": mamba,
     "gru": gru,
     "attention": attending,
+    "attention_window": looking_back,
     "slstm": slstm,
     "mlstm": mlstm,
     "mlstm_mixer": mlstm_mixing,
@@ -208,8 +215,8 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "feedforward":
         u, norm, up, down, *biases = given
         given = [u, norm, up, biases[0], down, biases[1], torch.tensor(5), 1e-3, True, "gelu", 0.2]
-    if kind == "attention":
-        given = [*given[:2], given[2][..., 1:], 3]
+    if kind.startswith("attention"):
+        given = [*given[:2], given[2][..., 1:], 3, 20]
     if kind == "slstm":
         given.append(torch.zeros(2, 2, 5))
     if kind == "mlstm":
@@ -217,10 +224,15 @@ def test_a_kernel_is_a_sound_operation_of_torch(kind):
     if kind == "mlstm_mixer":
         given[7] = normal(4, 80)  # of both sources of q, k and v
         given += [torch.zeros(2, 2), 1e-2]
-    given += [] if kind in ("linear", "blocks", "gated", "dressed", "feedforward", "attention") else [True]
+    given += (
+        []
+        if kind in ("linear", "blocks", "gated", "dressed", "feedforward") or kind.startswith("attention")
+        else [True]
+    )
     names = {
         "mamba": "mamba_mixer",
         **dict.fromkeys(["blocks", "gated", "dressed"], "linear"),
+        "attention_window": "attention",
     }
     name = getattr(torch.ops.latchwork, names.get(kind, kind))
     given = [

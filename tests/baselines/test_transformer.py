@@ -9,11 +9,11 @@ from latchwork.baselines.transformer import Transformer, turn
 
 def test_without_a_window_the_cache_grows_and_with_one_it_does_not():
     given = tokens(1, 30)
-    assert draw("transformer")(given)[1][0].keys.shape[2] == 30
+    assert draw("transformer")(given)[1][0].keys.shape[1] == 30
     model = draw("transformer with a window")
     for logits, state in model.stream(given, chunk_size=8):
         assert logits.shape[2] == VOCABULARY
-        assert {cache.keys.shape[2] for cache in state} == {4}
+        assert {cache.keys.shape[1] for cache in state} == {4}
     assert int(state[0].steps) == 30
     assert state[0].keys.untyped_storage().nbytes() == state[0].keys.nbytes
 

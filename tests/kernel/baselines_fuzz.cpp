@@ -196,26 +196,28 @@ void try_gru(Random& random, const char* number) {
 void try_attention(Random& random, const char* number) {
     const Sizes s(random, 120);
     const int64_t B = s.B, T = s.T, d = s.D, H = 1 + random.below(3), W = H * d;
+    const int64_t N = T + random.below(2) * random.below(100), window = 1 + random.below(2 * N);
     s.say("attention", number, H);
     Case c(random);
     Attention p{};
-    p.batch = B, p.time = T, p.heads = H, p.width = d, p.scale = 0.7;
-    c.put(p.q, p.grad_q, B, T, W), c.put(p.k, p.grad_k, B, T, W), c.put(p.v, p.grad_v, B, T, W);
+    p.batch = B, p.time = T, p.keys = N, p.heads = H, p.width = d, p.window = window, p.scale = 0.7;
+    c.put(p.q, p.grad_q, B, T, W), c.put(p.k, p.grad_k, B, N, W), c.put(p.v, p.grad_v, B, N, W);
     Block logs(B * H * T);
     p.logs = logs.data();
     c.output(B * T * W), p.y = rows(c.y.data(), T, W);
     c.check(p, latchwork_attention, latchwork_attention_back, p.grad_y, rows(c.grad_y.data(), T, W), [&](const Given& in) {
         Numbers y(B * T * W);
         for (int64_t i = 0; i < B * T * H; ++i) {  // one step of one head
-            const int64_t first = i / H / T * T * W + i % H * d, t = i / H % T;
+            const int64_t b = i / H / T, t = i / H % T, j0 = i % H * d, q = (b * T + t) * W + j0, keys = b * N * W + j0;
+            const int64_t last = N - T + t, first = last < window ? 0 : last - window + 1;
             double total = 0;
-            Numbers weights(t + 1);
-            for (int64_t u = 0; u <= t; ++u) {
-                for (int64_t j = 0; j < d; ++j) weights[u] += 0.7 * in[0][first + t * W + j] * in[1][first + u * W + j];
+            Numbers weights(N);
+            for (int64_t u = first; u <= last; ++u) {
+                for (int64_t j = 0; j < d; ++j) weights[u] += 0.7 * in[0][q + j] * in[1][keys + u * W + j];
                 total += weights[u] = std::exp(weights[u]);
             }
-            for (int64_t u = 0; u <= t; ++u)
-                for (int64_t j = 0; j < d; ++j) y[first + t * W + j] += weights[u] / total * in[2][first + u * W + j];
+            for (int64_t u = first; u <= last; ++u)
+                for (int64_t j = 0; j < d; ++j) y[q + j] += weights[u] / total * in[2][keys + u * W + j];
         }
         return y;
     });

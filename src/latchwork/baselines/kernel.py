@@ -83,7 +83,7 @@ class Attention(ctypes.Structure):
     """Causal attention."""
 
     _fields_ = (
-        *_integers("batch", "time", "heads", "width", "threads"),
+        *_integers("batch", "time", "keys", "heads", "width", "window", "threads"),
         *_numbers("scale"),
         *_rows("q", "k", "v", "y"),
         *_pointers("logs"),

@@ -15,7 +15,7 @@ from latchwork.modules.init import small_init_init_
 
 
 class Cache(NamedTuple):
-    """Of one layer: keys and values (B, heads, P, width / heads), and how many steps there were.
+    """Of one layer: keys and values (B, P, width), and how many steps there were.
 
     Keys are turned already where positions are angles.
     """
@@ -99,7 +99,7 @@ class Transformer(Baseline):
     def _check_state(self, state: Any, batch_size: int) -> None:
         """As for the others, but for the number of steps that a cache holds."""
         try:
-            state = tuple(Cache(keys[:, :, :0], values[:, :, :0], steps) for keys, values, steps in state)
+            state = tuple(Cache(keys[:, :0], values[:, :0], steps) for keys, values, steps in state)
         except (TypeError, ValueError, IndexError):
             raise ValueError("state must be as this model returns it: for each layer keys, values, steps") from None
         super()._check_state(state, batch_size)
@@ -118,7 +118,7 @@ class Block(nn.Module):
     def initial_cache(self, batch_size: int) -> Cache:
         """No steps."""
         weight = self.out.weight
-        empty = weight.new_zeros(batch_size, self.heads, 0, weight.shape[0] // self.heads)
+        empty = weight.new_zeros(batch_size, 0, weight.shape[0])
         return Cache(empty, empty, torch.zeros((), dtype=torch.int64, device=weight.device))
 
     def map(self, u: Tensor) -> Tensor:
@@ -133,32 +133,17 @@ class Block(nn.Module):
         return linear(inside, self.down.weight, self.down.bias, residual=u), cache
 
     def _attend(self, mapped: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        T, before = mapped.shape[1], cache.keys.shape[2]
-        q, k, v = mapped.view(*mapped.shape[:2], 3, self.heads, -1).unbind(2)  # (B, T, heads, d)
+        q, k, v = mapped.chunk(3, -1)
         if self.rotary:
-            q, k = turn(q, cache.steps), turn(k, cache.steps)
-        keys, values = k.transpose(1, 2), v.transpose(1, 2)
-        if before:
-            keys, values = torch.cat([cache.keys, keys], 2), torch.cat([cache.values, values], 2)
-        if before or (self.window is not None and self.window < T):
-            mask = self._mask(T, before, mapped.device)
-            y = (
-                F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask)
-                .transpose(1, 2)
-                .flatten(2)
-            )
-        else:
-            y = attention(q.flatten(2), k.flatten(2), v.flatten(2), self.heads)
+            q, k = (turn(each.view(*each.shape[:2], self.heads, -1), cache.steps).flatten(2) for each in (q, k))
+        steps = cache.steps + q.shape[1]
+        if cache.keys.shape[1]:
+            k, v = torch.cat([cache.keys, k], 1), torch.cat([cache.values, v], 1)
+        y = attention(q, k, v, self.heads, self.window)
         if self.window is not None:
-            first = max(keys.shape[2] - self.window + 1, 0)
-            keys, values = keys[:, :, first:].clone(), values[:, :, first:].clone()  # a view would keep all of it
-        return y, Cache(keys, values, cache.steps + T)
-
-    def _mask(self, T: int, before: int, device: torch.device) -> Tensor:
-        """(T, before + T): whether a step sees another."""
-        now = torch.arange(before, before + T, device=device)[:, None]
-        then = torch.arange(before + T, device=device)
-        return then <= now if self.window is None else (then <= now) & (then > now - self.window)
+            first = max(k.shape[1] - self.window + 1, 0)
+            k, v = k[:, first:].clone(), v[:, first:].clone()  # a view would keep all of it
+        return y, Cache(k, v, steps)
 
 
 def turn(q: Tensor, steps: Tensor) -> Tensor:

@@ -55,9 +55,9 @@ struct Gru {
 
 // Causal attention, see baselines/attention.py: y = softmax(scale q k') v for each head.
 struct Attention {
-    int64_t batch, time, heads, width, threads;  // width: of a head
+    int64_t batch, time, keys, heads, width, window, threads;  // keys: `time` or more; width: of a head
     double scale;
-    Rows q, k, v, y;  // (B, T, heads width)
+    Rows q, k, v, y;  // q, y: (B, T, heads width); k, v: (B, keys, heads width)
     float* logs;      // (B, heads, T), of each step the logarithm of what its weights are divided by
     Rows grad_y, grad_q, grad_k, grad_v;
 };
