@@ -4,6 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from latchwork.baselines.registry import ModelConfig, make_model
 from latchwork.evaluation.estimate import estimate
+from latchwork.ops.dispatch import use_backend
 from latchwork.training.flops import flops_per_token, measure_peak
 from latchwork.training.presets import PAPER
 
@@ -21,7 +22,11 @@ MODELS = {
 def test_the_formula_is_three_times_what_torch_counts_in_a_forward_pass(name):
     config, (B, T) = MODELS[name], (2, 7)
     model = make_model(config, 11).eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    with (
+        use_backend("torch"),
+        FlopCounterMode(display=False) as counter,
+        torch.no_grad(),
+    ):  # it knows no kernels of ours
         model(torch.randint(11, (B, T)))
     counted = 3 * counter.get_total_flops() / (B * T)
     # Where torch counts attention at all it counts every pair of tokens, and the formula only those that are seen.
