@@ -2,12 +2,9 @@
 // time elsewhere when a width is 90 and not 96; here all inner widths are padded with zeros.
 #pragma once
 #include <cstring>
+#include <utility>
 
 #include "numbers.h"
-
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
 
 namespace LATCHWORK_ISA {
 
@@ -31,52 +28,71 @@ LATCHWORK_INLINE Lanes load(const float* from) { return Memory<float>::load(from
 LATCHWORK_INLINE void store(float* to, Lanes value) { Memory<float>::store(to, value); }
 LATCHWORK_INLINE Lanes all(float value) { return value - Lanes{}; }  // not +, which would cost an addition for -0
 
-// Of four rows of numbers, `apart` from one another, four at a time as columns of a panel. Returns how many of n are done.
-inline int64_t transpose([[maybe_unused]] const float* from, [[maybe_unused]] int64_t apart, [[maybe_unused]] int64_t n,
-                         [[maybe_unused]] float* to) {
-    int64_t i = 0;
-#if defined(__SSE__)
-    for (; i + 4 <= n; i += 4) {
-        __m128 a = _mm_loadu_ps(from + i), b = _mm_loadu_ps(from + apart + i);
-        __m128 c = _mm_loadu_ps(from + 2 * apart + i), d = _mm_loadu_ps(from + 3 * apart + i);
-        _MM_TRANSPOSE4_PS(a, b, c, d);
-        _mm_storeu_ps(to + i * PANEL, a), _mm_storeu_ps(to + (i + 1) * PANEL, b);
-        _mm_storeu_ps(to + (i + 2) * PANEL, c), _mm_storeu_ps(to + (i + 3) * PANEL, d);
-    }
+// Of two vectors, their lanes in turn: the first halves, and the second.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define LATCHWORK_SHUFFLES
+template <size_t... L>
+LATCHWORK_INLINE void interleave(Lanes a, Lanes b, Lanes* to, std::index_sequence<L...>) {
+    to[0] = __builtin_shufflevector(a, b, (L / 2 + L % 2 * LANES)...);
+    to[1] = __builtin_shufflevector(a, b, (LANES / 2 + L / 2 + L % 2 * LANES)...);
+}
 #endif
-    return i;
+#endif
+#if !defined(LATCHWORK_SHUFFLES)
+template <class Sequence>
+inline void interleave(Lanes a, Lanes b, Lanes* to, Sequence) {
+    for (int64_t l = 0; l < 2 * LANES; ++l) to[l / LANES][l % LANES] = (l % 2 ? b : a)[l / 2];
+}
+#endif
+// LANES rows of LANES numbers become columns: in each round the first half of the rows is interleaved with the second.
+LATCHWORK_INLINE void transpose(Lanes* a) {
+    Lanes b[LANES];
+#pragma GCC unroll 4
+    for (int64_t round = 1; round < LANES; round *= 2) {
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < LANES / 2; ++i)
+            interleave(a[i], a[i + LANES / 2], b + 2 * i, std::make_index_sequence<LANES>{});
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < LANES; ++i) a[i] = b[i];
+    }
 }
 
-// B (k, n), element (i, j) at b[i * row + j * column], as panels of PANEL columns, the last one filled up with zeros.
+// B (k, n), element (i, j) at b[i * row + j * column], as panels of PANEL columns, the last one filled up with zeros. One of
+// row and column is 1.
 inline void pack(const float* b, int64_t k, int64_t n, int64_t row, int64_t column, float* to) {
-    for (int64_t panel = 0; panel < n; panel += PANEL, to += k * PANEL) {
-        const int64_t columns = n - panel < PANEL ? n - panel : PANEL;
-        if (columns < PANEL) std::memset(to, 0, k * PANEL * sizeof(float));
-        const float* from = b + panel * column;
-        if (column == 1)
-            for (int64_t i = 0; i < k; ++i)  // not memcpy: for so few numbers its start would cost more than the copy
-                for (int64_t j = 0; j < columns; j += LANES)
-                    store_part<float>(to + i * PANEL + j, load_part<float>(from + i * row + j, columns - j), columns - j);
-        else  // reads go along the rows of the weight; what is written lies in the nearest cache
-            for (int64_t j = 0; j < columns; j += 4) {
-                int64_t i = row == 1 && j + 4 <= columns ? transpose(from + j * column, column, k, to + j) : 0;
-                for (; i < k; ++i)
-                    for (int64_t c = j; c < j + 4 && c < columns; ++c) to[i * PANEL + c] = from[i * row + c * column];
+    for (int64_t j = 0; j < round_up(n, PANEL); j += LANES) {
+        float* out = to + j / PANEL * PANEL * k + j % PANEL;
+        const int64_t columns = n - j;
+        if (columns <= 0)
+            for (int64_t i = 0; i < k; ++i) store(out + i * PANEL, Lanes{});
+        else if (column == 1)
+            for (int64_t i = 0; i < k; ++i) store(out + i * PANEL, load_part<float>(b + i * row + j, columns));
+        else
+            for (int64_t i = 0; i < k; i += LANES) {  // reads go along the rows of the weight
+                Lanes square[LANES];
+#pragma GCC unroll 16
+                for (int64_t c = 0; c < LANES; ++c)
+                    square[c] = c < columns ? load_part<float>(b + (j + c) * column + i, k - i) : Lanes{};
+                transpose(square);
+                for (int64_t r = 0; r < LANES && i + r < k; ++r) store(out + (i + r) * PANEL, square[r]);
             }
     }
 }
 inline int64_t packed_size(int64_t k, int64_t n) { return k * round_up(n, PANEL); }
 
 // C = A B + bias for ROWS rows and one panel, of which `columns` columns are written, all if there are more. Unless the
-// panel is WHOLE, its second vector of columns is 0. A is (ROWS, k), rows lda apart; bias may be null.
+// panel is WHOLE, its second vector of columns is 0. A is (ROWS, k), rows lda apart; bias may be null. `ahead`: what is
+// needed later, a `step` of it in each round.
 template <bool WHOLE, int64_t ROWS>
 LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b, int64_t k, const float* bias, float* c,
-                                    int64_t ldc, int64_t columns) {
+                                    int64_t ldc, int64_t columns, const float* ahead, int64_t step) {
     Lanes left[ROWS], right[ROWS];
     const Lanes first = bias ? load(bias) : Lanes{}, second = bias && WHOLE ? load(bias + LANES) : Lanes{};
 #pragma GCC unroll 12
     for (int64_t m = 0; m < ROWS; ++m) left[m] = first, right[m] = second;
     for (int64_t i = 0; i < k; ++i) {
+        __builtin_prefetch(ahead + i * step, 0, 2);
         const Lanes b0 = load(b + i * PANEL), b1 = WHOLE ? load(b + i * PANEL + LANES) : Lanes{};
 #pragma GCC unroll 12
         for (int64_t m = 0; m < ROWS; ++m) {
@@ -98,23 +114,28 @@ LATCHWORK_INLINE void multiply_tile(const float* a, int64_t lda, const float* b,
 }
 
 // C (rows, n) = A (rows, k) B + bias, B packed; rows is a multiple of TILE. C has room for whole panels, unless `narrow`.
-// What is written behind a row, and belongs to the next, is written before that one is.
+// What is written behind a row, and belongs to the next, is written before that one is. Panels are taken from the last to
+// the first, and while one is used, what lies before it comes nearer: the weights may be too many for the nearer caches.
 template <int64_t TILE = ROWS>
 inline void multiply(const float* a, int64_t lda, const float* b, int64_t rows, int64_t k, int64_t n, const float* bias,
                      float* c, int64_t ldc, bool narrow = false) {
+    const int64_t step = rows ? (PANEL * TILE + rows - 1) / rows : 0;
     for (int64_t j = (n - 1) / PANEL * PANEL; j >= 0; j -= PANEL)
         for (int64_t i = 0; i < rows; i += TILE)
             (n - j > LANES ? multiply_tile<true, TILE> : multiply_tile<false, TILE>)(
-                a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc, narrow ? n - j : PANEL);
+                a + i * lda, lda, b + j * k, k, bias ? bias + j : nullptr, c + i * ldc + j, ldc, narrow ? n - j : PANEL,
+                b + (j - PANEL) * k + i / TILE * k * step, step);
 }
 
-// C (m, n) += G' X for one tile of TILE rows.
+// C (m, n) += G' X for one tile of TILE rows. `ahead`: the tile of C that comes next.
 template <bool WHOLE, int64_t TILE>
 LATCHWORK_INLINE void accumulate_tile(const float* g, int64_t ldg, const float* x, int64_t ldx, int64_t rows, float* c,
-                                      int64_t ldc) {
+                                      int64_t ldc, const float* ahead) {
     Lanes left[TILE], right[TILE];
 #pragma GCC unroll 12
     for (int64_t q = 0; q < TILE; ++q) left[q] = load(c + q * ldc), right[q] = WHOLE ? load(c + q * ldc + LANES) : Lanes{};
+    for (int64_t q = 0; q < TILE; ++q)
+        for (int64_t l = 0; l < PANEL; l += 16) __builtin_prefetch(ahead + q * ldc + l, 1);
     for (int64_t r = 0; r < rows; ++r) {
         const Lanes x0 = load(x + r * ldx), x1 = WHOLE ? load(x + r * ldx + LANES) : Lanes{};
 #pragma GCC unroll 12
@@ -138,9 +159,10 @@ inline void accumulate(const float* g, int64_t ldg, const float* x, int64_t ldx,
     for (int64_t j = 0; j < n; j += PANEL)
         for (int64_t i = 0; i < m; i += ROWS) {
             const bool few = m - i <= ROWS / 2;
+            const float* ahead = i + ROWS < m ? c + (i + ROWS) * ldc + j : c + j + PANEL;
             (n - j > LANES ? few ? accumulate_tile<true, ROWS / 2> : accumulate_tile<true, ROWS>
                            : few ? accumulate_tile<false, ROWS / 2> : accumulate_tile<false, ROWS>)(
-                g + i, ldg, x + j, ldx, rows, c + i * ldc + j, ldc);
+                g + i, ldg, x + j, ldx, rows, c + i * ldc + j, ldc, ahead);
         }
 }
 
