@@ -6,7 +6,7 @@ from rich.table import Table
 
 from latchwork import MinMaxRNCLMConfig
 from measure import Row, threads_set_to
-from model_contenders import OURS, PEER, others, ours, peer
+from model_contenders import COMPILED, OURS, PEER, compiled, others, ours, peer
 from model_products import bounds
 from model_timing import Settings
 from model_training import Makers, compare, random_batch
@@ -22,7 +22,11 @@ def run(settings: Settings) -> list[Row]:
         config = MinMaxRNCLMConfig.small()
         batch = random_batch(vocab_size, B, T)
         own = ours(vocab_size, config)
-        makers: Makers = {OURS: lambda own=own: own, PEER: partial(peer, vocab_size, config)}
+        makers: Makers = {
+            OURS: lambda own=own: own,
+            COMPILED: partial(compiled, vocab_size, config),
+            PEER: partial(peer, vocab_size, config),
+        }
         limits = {}
         if not settings.quick:
             makers |= others(vocab_size, own.model.parameter_count())
