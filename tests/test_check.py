@@ -30,6 +30,12 @@ KERNELS = {  # what of the C++ kernel does nothing: the operation that is found 
     "latchwork_latch_back": "temporal latch",
     "latchwork_window": "temporal window",
     "latchwork_window_back": "temporal window",
+    **{f"latchwork_{each}": "baselines" for each in ("linear", "feedforward")},
+    **{
+        f"latchwork_{each}{back}": "baselines"
+        for each in ("mamba_mixer", "gru", "attention", "slstm", "mlstm", "mlstm_mixer")
+        for back in ("", "_back")
+    },
 }
 
 

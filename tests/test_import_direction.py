@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "latchwork"
 ORDER = (
     "extras", "errors", "files", "markup", "tensor_files", "run_lock", "seeds", "signals", "config_reader",
     "differences",
-    "ops", "modules", "selfcheck", "models", "zoo", "temporal", "machines", "tasks", "baselines", "load", "data",
+    "ops", "modules", "models", "zoo", "temporal", "machines", "tasks", "baselines", "selfcheck", "load", "data",
     "evaluation", "automata", "training", "learning", "interop", "experiments", "reports", "cli", "__main__",
 )  # fmt: skip
 
