@@ -28,7 +28,7 @@ with as many seeds as were run.
 
 Converged: the seeds with every validation answer right, of those that were run. Ours: the accuracy at the length given
 and its 95% interval over sequences. Below 99% from: the first step where the accuracy is lower than that. Positions are
-counted in groups, each a quarter longer than the one before. Where an answer is asked for at the end alone, sequences of
+counted in groups, each a quarter longer than the one before. Where an answer comes at the end alone, sequences of
 2^12, 2^14, 2^16, 2^18 and 2^20 steps were tried. A row of the ablation counts the seeds that converged, with Wilson's
 95% interval; with fewer than five seeds nothing is concluded. Accuracies are in per cent.
 """
