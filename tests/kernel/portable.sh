@@ -36,8 +36,8 @@ zig() {
     local target=$1 build=$root/build/portable/$1 csrc=$root/src/latchwork/csrc count=0 isa source
     shift
     : > "$build.log"
-    for source in "$csrc"/*.cpp; do
-        for isa in $(grep -q ', LATCHWORK_ISA)' "$source" && echo "$@" || echo once); do
+    for source in "$csrc"/*.cpp "$csrc"/baselines/*.cpp; do
+        for isa in $(grep -Eq ', LATCHWORK_ISA\)|^ENTRY' "$source" && echo "$@" || echo once); do
             "$python" -m ziglang c++ -target "$target" -std=c++17 -O1 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas \
                 $([ "$isa" = once ] || echo "-DLATCHWORK_ISA=$isa") \
                 $(sed -n "s/^ *set(FLAGS_$isa \(.*\))/\1/p" "$root/CMakeLists.txt") \
