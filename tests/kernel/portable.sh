@@ -49,8 +49,10 @@ zig() {
 }
 
 mkdir -p "$root/build/portable"
-has g++ && fuzz gcc -DCMAKE_CXX_COMPILER=g++ || skipped+=("gcc: g++ is not installed")
-has clang++ && fuzz clang -DCMAKE_CXX_COMPILER=clang++ || skipped+=("clang: clang++ is not installed")
+for each in "gcc g++" "clang clang++"; do
+    read -r name compiler <<< "$each"
+    if has "$compiler"; then fuzz "$name" "-DCMAKE_CXX_COMPILER=$compiler"; else skipped+=("$name: $compiler is not installed"); fi
+done
 fuzz no-openmp -DLATCHWORK_OPENMP=OFF
 if has aarch64-linux-gnu-g++ && has qemu-aarch64; then
     fuzz aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \

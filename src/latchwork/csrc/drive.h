@@ -175,7 +175,7 @@ struct DriveForward {
         const int64_t whole = round_up(rows, ROWS);
         // The last rows of a block may be computed for nothing; they must not be written to the tape.
         const Kept kept = to && whole == rows ? *to : w.tape.rows(own, w.block);
-        const auto [m, ups, q, kept_z, _] = kept;
+        const Place m = kept.m, ups = kept.ups, q = kept.q, kept_z = kept.z;
         w.pairs(row, rows, x, nullptr, nullptr, pair);
         if (p.gated_conv)
             for (int64_t r = 0; r < rows; ++r)
